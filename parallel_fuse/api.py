@@ -1,0 +1,128 @@
+"""The pipeline: read top to bottom."""
+
+import logging
+from collections.abc import Sequence
+from typing import Any, Literal, overload
+
+import keras
+
+from parallel_fuse import _keras
+from parallel_fuse.decide import Policy, decide
+from parallel_fuse.describe import counts, near_misses, region_reports
+from parallel_fuse.errors import UnsupportedModelError
+from parallel_fuse.graph import Graph
+from parallel_fuse.joins import JOINS, Join
+from parallel_fuse.kinds import KINDS, Kind
+from parallel_fuse.match import match
+from parallel_fuse.plan import Plan
+from parallel_fuse.rebuild import rebuild
+from parallel_fuse.report import Report
+from parallel_fuse.splits import SPLITS, Split
+from parallel_fuse.verify import verify_equivalence
+
+logger = logging.getLogger("parallel_fuse")
+
+
+@overload
+def fuse_parallel_branches(
+    model: keras.Model, *, return_report: Literal[False] = False, **options: Any
+) -> keras.Model: ...
+@overload
+def fuse_parallel_branches(
+    model: keras.Model, *, return_report: Literal[True], **options: Any
+) -> tuple[keras.Model, Report]: ...
+def fuse_parallel_branches(
+    model: keras.Model,
+    *,
+    return_report: bool = False,
+    verify: bool = True,
+    verify_inputs: Any = None,
+    strict: bool = False,
+    portable: bool = False,
+    policy: Policy | None = None,
+    kinds: Sequence[Kind] = KINDS,
+    joins: Sequence[Join] = JOINS,
+    splits: Sequence[Split] = SPLITS,
+) -> keras.Model | tuple[keras.Model, Report]:
+    """Rebuilds a trained functional model with its parallel branches fused into batched layers.
+
+    Args:
+        model: a functional or built Sequential Keras 3 model. It is not changed.
+        return_report: also return the `Report`.
+        verify: compare the new model with the old one before returning it.
+        verify_inputs: inputs to compare on, in the model's structure; random valid ones if None.
+        strict: raise if nothing fuses.
+        portable: use stock Keras layers only, so that the result loads without this package.
+        policy: what may fuse without measuring; the default is conservative.
+        kinds, joins, splits: the rules; `(MINE, *KINDS)` adds one.
+
+    Returns:
+        A new model with the same inputs, outputs, output names, weights and compile configuration;
+        with `return_report`, the pair (model, report). Where nothing fuses it is an equal copy.
+
+    Raises:
+        UnsupportedModelError: the model has no graph of layers; or, with `strict`, nothing fuses.
+        NotEquivalentError: the new model does not compute the same. It is not returned.
+    """
+    policy = policy or Policy(portable=portable)
+    graph, plan = _plan(model, policy, kinds, joins, splits)
+    if strict and not plan.bundles:
+        raise UnsupportedModelError(f"Nothing fuses in '{model.name}'. {_why(plan)}")
+    fused, notes = rebuild(graph, plan, policy.portable)
+    notes += _recompile(model, fused)
+    checked = verify_equivalence(model, fused, verify_inputs) if verify else None
+    report = _report(graph, plan, fused, checked, notes)
+    logger.info("%s", report)
+    return (fused, report) if return_report else fused
+
+
+def explain(
+    model: keras.Model,
+    *,
+    portable: bool = False,
+    policy: Policy | None = None,
+    kinds: Sequence[Kind] = KINDS,
+    joins: Sequence[Join] = JOINS,
+    splits: Sequence[Split] = SPLITS,
+) -> Report:
+    """Says what would fuse, what not, and why. Builds nothing, changes nothing.
+
+    Raises:
+        UnsupportedModelError: the model has no graph of layers.
+    """
+    graph, plan = _plan(model, policy or Policy(portable=portable), kinds, joins, splits)
+    return _report(graph, plan, None, None, [])
+
+
+def _plan(model, policy, kinds, joins, splits) -> tuple[Graph, Plan]:
+    graph = Graph.of(model)
+    found = match(graph, kinds, joins, splits)
+    return graph, decide(graph, found, policy)
+
+
+def _report(graph: Graph, plan: Plan, fused, verification, notes) -> Report:
+    return Report(
+        model=graph.model.name,
+        regions=region_reports(graph, plan),
+        rejections=near_misses(plan),
+        before=counts(graph.model),
+        after=None if fused is None else counts(fused),
+        verification=verification,
+        notes=tuple(notes),
+    )
+
+
+def _why(plan: Plan) -> str:
+    reasons = "; ".join(str(r) for r in plan.rejections[:3])
+    return reasons or "No layers of one class stand side by side."
+
+
+def _recompile(model: keras.Model, fused: keras.Model) -> list[str]:
+    """Carries the compile configuration over; the optimizer's state has no counterpart."""
+    if not model.compiled:
+        return []
+    try:
+        fused.compile_from_config(_keras.compile_config(model))
+    except Exception as error:  # custom losses and metrics can fail in any way
+        return [f"not compiled: the compile configuration could not be rebuilt ({error})"]
+    return ["compiled as the original; the optimizer starts without its accumulated state"]

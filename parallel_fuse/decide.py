@@ -1,0 +1,134 @@
+"""From what was found to what will be done: lowerings, profit, order.
+
+A bundle needs a lowering that fits. A region (bundles that hand lanes to one another) must pay. All
+bundles together must be emittable: each contracted to one vertex, the graph must have an order.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from graphlib import CycleError, TopologicalSorter
+
+from parallel_fuse.errors import Reject
+from parallel_fuse.graph import Call, Graph, Value
+from parallel_fuse.kinds.base import Lowering
+from parallel_fuse.match import Match
+from parallel_fuse.plan import Bundle, Plan, Rejection
+from parallel_fuse.regions import regions_of
+
+
+@dataclass(frozen=True)
+class Policy:
+    """What may be fused without measuring.
+
+    Attributes:
+        min_lanes: bundles of fewer lanes stay as they are.
+        portable: only stock Keras layers in the result.
+    """
+
+    min_lanes: int = 2
+    portable: bool = False
+
+
+def decide(graph: Graph, found: Match, policy: Policy) -> Plan:
+    """The plan: what to fuse and how, and every reason why not."""
+    choice = _Choice(graph, found, policy)
+    choice.choose_lowerings()
+    choice.drop_what_does_not_pay()
+    order = choice.order()
+    return choice.plan(order)
+
+
+class _Choice:
+    """The bundles still standing, and why the others fell."""
+
+    def __init__(self, graph: Graph, found: Match, policy: Policy):
+        self.graph = graph
+        self.found = found
+        self.policy = policy
+        self.standing = {bundle.index: bundle for bundle in found.bundles}
+        self.lowerings: dict[int, Lowering] = {}
+        self.rejections: list[Rejection] = list(found.rejections)
+
+    def drop(self, bundle: Bundle, reason: str) -> None:
+        del self.standing[bundle.index]
+        names = tuple(call.name for call in bundle.calls)
+        self.rejections.append(Rejection(names, reason))
+
+    def choose_lowerings(self) -> None:
+        for bundle in list(self.standing.values()):
+            try:
+                self.lowerings[bundle.index] = self._lowering(bundle)
+            except Reject as reject:
+                self.drop(bundle, reject.reason)
+
+    def _lowering(self, bundle: Bundle) -> Lowering:
+        if bundle.size < self.policy.min_lanes:
+            raise Reject(f"{bundle.size} lanes, the policy asks for {self.policy.min_lanes}")
+        reasons = []
+        for lowering in bundle.kind.lowerings:
+            if lowering.shared and not bundle.shared:
+                continue
+            if self.policy.portable and not lowering.portable:
+                reasons.append(f"{lowering.name}: not a stock Keras layer, and portable was asked")
+                continue
+            try:
+                lowering.accepts(bundle)
+                return lowering
+            except Reject as reject:
+                reasons.append(f"{lowering.name}: {reject.reason}")
+        raise Reject("; ".join(reasons) or "no lowering for these lanes")
+
+    def drop_what_does_not_pay(self) -> None:
+        """Light regions that would have to gather their lanes and scatter them again."""
+        for members in regions_of(self.graph, list(self.standing.values())):
+            if all(b.kind.light for b in members) and not self._at_ease(members):
+                for bundle in members:
+                    self.drop(bundle, "not fused: gathering the lanes would cost what it saves")
+
+    def _at_ease(self, members: list[Bundle]) -> bool:
+        """Whether lanes come in, or go out, without a gather or scatter of their own."""
+        return any(self._comes_for_free(b) or self._joined(b) for b in members)
+
+    def _comes_for_free(self, bundle: Bundle) -> bool:
+        pieces = self.found.pieces
+        return bundle.shared or all(v.index in pieces for row in bundle.inputs for v in row)
+
+    def _joined(self, bundle: Bundle) -> bool:
+        mine = {v.index for v in bundle.outputs}
+        readers = {c.index for v in bundle.outputs for c in self.graph.readers(v)}
+        rows = (self.found.joins[i][1] for i in readers if i in self.found.joins)
+        return any(sum(v.index in mine for v in row) > 1 for row in rows)
+
+    def order(self) -> tuple[Bundle | Call, ...]:
+        """Producers first, each bundle one vertex; a bundle that closes a cycle is dropped."""
+        while True:
+            sorter, vertices = self._contracted()
+            try:
+                return tuple(vertices[v] for v in sorter.static_order())
+            except CycleError as error:
+                on_cycle = [self.standing[-v - 1] for v in set(error.args[1]) if v < 0]
+                smallest = min(on_cycle, key=lambda b: (b.size, b.index))
+                self.drop(smallest, "depends on another group that depends on it (a cycle)")
+
+    def _contracted(self) -> tuple[TopologicalSorter, dict[int, Bundle | Call]]:
+        """Vertices: call indices, and -1 - index for bundles."""
+        vertex = {c.index: c.index for c in self.graph.calls}
+        vertices: dict[int, Bundle | Call] = {c.index: c for c in self.graph.calls}
+        for bundle in self.standing.values():
+            vertices[-bundle.index - 1] = bundle
+            vertex.update((call.index, -bundle.index - 1) for call in bundle.calls)
+        sorter: TopologicalSorter = TopologicalSorter()
+        for call in self.graph.calls:
+            above = {vertex[v.call] for v in self._reads(call) if v.call is not None}
+            sorter.add(vertex[call.index], *above)
+        return sorter, vertices
+
+    def _reads(self, call: Call) -> Iterable[Value]:
+        joined = self.found.joins.get(call.index)
+        return call.inputs if joined is None else (*call.inputs, *joined[1])
+
+    def plan(self, order: tuple[Bundle | Call, ...]) -> Plan:
+        standing = tuple(self.standing.values())
+        lowerings = {b.index: self.lowerings[b.index] for b in standing}
+        return Plan(standing, lowerings, self.found.joins, self.found.pieces, order,
+                    tuple(self.rejections))  # fmt: skip

@@ -1,0 +1,119 @@
+"""Words for a plan: which region became what, in the terms of the user's own layers."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import keras
+
+from parallel_fuse import _keras
+from parallel_fuse.graph import Graph
+from parallel_fuse.plan import Bundle, Plan
+from parallel_fuse.regions import regions_of
+from parallel_fuse.report import Counts, NearMiss, RegionReport
+
+SIZES = ("units", "filters", "kernel_size", "pool_size", "rate", "target_shape")
+
+
+def region_reports(graph: Graph, plan: Plan) -> tuple[RegionReport, ...]:
+    regions = regions_of(graph, list(plan.bundles))
+    return tuple(_region(graph, plan, members) for members in regions)
+
+
+def near_misses(plan: Plan) -> tuple[NearMiss, ...]:
+    return tuple(NearMiss(r.layers, r.reason) for r in plan.rejections)
+
+
+def counts(model: keras.Model) -> Counts:
+    """Sizes of a model, with the layers inside nested models counted, not the nested models."""
+    operations = list(_operations(model))
+    layers = [op for op in operations if isinstance(op, keras.layers.Layer)]
+    real = [layer for layer in layers if not isinstance(layer, keras.layers.InputLayer)]
+    return Counts(len(operations), len(real), model.count_params())
+
+
+def _operations(model: keras.Model) -> list[Any]:
+    found, waiting, seen = [], [model], set()
+    while waiting:
+        inner = _keras.functional_inside(waiting.pop())
+        for operation in inner.operations:
+            if id(operation) in seen:
+                continue
+            seen.add(id(operation))
+            nested = _keras.functional_inside(operation) is not None
+            (waiting if nested else found).append(operation)
+    return found
+
+
+def _region(graph: Graph, plan: Plan, members: Sequence[Bundle]) -> RegionReport:
+    lanes = max(b.size for b in members)
+    before = sum(b.size for b in members)
+    chain = " → ".join(_layer(b, lanes) for b in members)
+    text = f"{lanes} × ({chain}){_source(graph, plan, members)}{_join(graph, plan, members)}"
+    return RegionReport(
+        text=f"{text}: {before} layers → {len(members)}",
+        lowerings=tuple(plan.lowerings[b.index].name for b in members),
+        layers=tuple(c.name for b in members for c in b.calls),
+        lanes=lanes,
+        layers_before=before,
+        layers_after=len(members),
+        padded_parameters=sum(_padding(b) for b in members),
+    )
+
+
+def _layer(bundle: Bundle, lanes: int) -> str:
+    operation = bundle.layers[0]
+    words = [_size(bundle, name) for name in SIZES if getattr(operation, name, None) is not None]
+    activation = getattr(operation, "activation", None)
+    if activation is not None and activation is not keras.activations.linear:
+        words.append(getattr(activation, "__name__", type(activation).__name__))
+    name = type(operation).__name__ + (f"({', '.join(words)})" if words else "")
+    return name if bundle.size == lanes else f"{bundle.size} × {name}"
+
+
+def _size(bundle: Bundle, name: str) -> str:
+    values = list(dict.fromkeys(str(getattr(layer, name)) for layer in bundle.layers))
+    return values[0] if len(values) == 1 else f"{name} {'/'.join(values[:4])}"
+
+
+def _source(graph: Graph, plan: Plan, members: Sequence[Bundle]) -> str:
+    own = {v.index for b in members for v in b.outputs}
+    outside = [b for b in members if not any(v.index in own for row in b.inputs for v in row)]
+    if not outside:
+        return ""
+    row = outside[0].inputs[0]
+    sources = {plan.pieces[v.index].source.index for v in row if v.index in plan.pieces}
+    if len(sources) == 1 and all(v.index in plan.pieces for v in row):
+        return f" on slices of '{_name(graph, plan.pieces[row[0].index].source)}'"
+    if outside[0].shared:
+        return f" on '{_name(graph, row[0])}'"
+    return f" on {len({v.index for v in row})} tensors"
+
+
+def _name(graph: Graph, value: Any) -> str:
+    maker = graph.producer(value)
+    if maker is not None:
+        return maker.name
+    tensor = _keras.functional_inside(graph.model).inputs[value.position]
+    return _keras.maker_of(tensor).name
+
+
+def _join(graph: Graph, plan: Plan, members: Sequence[Bundle]) -> str:
+    own = {v.index for b in members for v in b.outputs}
+    joined = [
+        graph.calls[index]
+        for index, (_, operands) in plan.joins.items()
+        if sum(v.index in own for v in operands) > 1
+    ]
+    if joined:
+        return f" → {type(joined[0].operation).__name__}"
+    outputs = sum(v.index in own for v in graph.outputs)
+    return f" → {outputs} outputs" if outputs > 1 else ""
+
+
+def _padding(bundle: Bundle) -> int:
+    """Zeros that stand for a missing bias."""
+    uses = [getattr(layer, "use_bias", None) for layer in bundle.layers]
+    if None in uses or not any(uses):
+        return 0
+    width = bundle.layers[uses.index(True)].get_weights()[-1].shape[-1]
+    return width * uses.count(False)

@@ -1,0 +1,175 @@
+"""One bundle → one layer, called on lanes, with the trained weights inside."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import keras
+from keras import layers, tree
+
+from parallel_fuse import _keras
+from parallel_fuse.activations import LINEAR, Activation, activation_of
+from parallel_fuse.graph import Call, Value
+from parallel_fuse.kinds.base import Lowering
+from parallel_fuse.lanes import LEADING, Lanes, Layout, pick
+from parallel_fuse.plan import Bundle
+
+Tensor = Any
+
+
+def emit(
+    bundle: Bundle, lowering: Lowering, inputs: Sequence[Lanes], wanted: Layout | None, name: str
+) -> Lanes:
+    """Emits a bundle; gives its outputs as lanes, in the bundle's order."""
+    layout = choose_layout(inputs[0], lowering.layouts(bundle), wanted)
+    made = lowering.makes(bundle, layout)
+    activations = _activations(bundle)
+    inline = _inline(activations, lowering, made)
+    common = _common(bundle, name, activations[0] if inline else LINEAR)
+    layer = lowering.build(bundle, layout, common)
+    tensors = [_unmasked(_input(lanes, lowering, layout)) for lanes in inputs]
+    output = _call(layer, bundle.calls[0], tensors)
+    assign(layer, lowering.stack(bundle.layers))
+    lanes = _as_lanes(bundle, lowering, made, output, inputs[0].portable)
+    return lanes if inline else _activated(lanes, activations, bundle, name)
+
+
+def choose_layout(
+    lanes: Lanes, accepted: tuple[Layout, ...] | None, wanted: Layout | None
+) -> Layout:
+    """The layout a layer eats: where the lanes are if it may, else where they are wanted next."""
+    have = lanes.layouts
+    if accepted is None:
+        return have[0] if have else wanted or LEADING
+    for layout in accepted:
+        if layout in have:
+            return layout
+    for layout in accepted:
+        if any(layout.axis == h.axis for h in have):
+            return layout
+    return wanted if wanted in accepted else accepted[0]
+
+
+def _input(lanes: Lanes, lowering: Lowering, layout: Layout) -> Tensor:
+    return lanes.same if lowering.shared else lanes.to(layout)
+
+
+def _unmasked(tensor: Tensor) -> Tensor:
+    """Keras hands a tensor's mask to the next layer by itself; the single lanes had none."""
+    return tensor[...] if _keras.has_mask(tensor) else tensor
+
+
+def _call(layer: Any, template: Call, tensors: Sequence[Tensor]) -> Tensor:
+    """Calls the layer as lane 0 was called, with the lanes in the place of its tensors."""
+    new = iter(tensors)
+    swap = lambda x: next(new) if isinstance(x, Value) else x  # noqa: E731
+    args, kwargs = tree.map_structure(swap, (template.args, template.kwargs))
+    return layer(*args, **kwargs)
+
+
+def _common(bundle: Bundle, name: str, activation: Activation) -> dict:
+    first = bundle.layers[0]
+    if not isinstance(first, layers.Layer):
+        return {"name": name}
+    common = {"name": name, "dtype": first.dtype_policy, "trainable": first.trainable}
+    if bundle.kind.activation:
+        common["activation"] = activation.function
+    return common
+
+
+def assign(layer: Any, arrays: Sequence[Any]) -> None:
+    """Writes stacked weights; shapes may differ by axes of size 1 only."""
+    weights = getattr(layer, "weights", [])
+    if len(weights) != len(arrays):
+        raise ValueError(f"{layer.name}: {len(weights)} weights, {len(arrays)} stacked arrays")
+    for variable, array in zip(weights, arrays):
+        if _squeezed(variable.shape) != _squeezed(array.shape):
+            raise ValueError(
+                f"{layer.name}: expected shape {variable.shape} for {variable.name}. "
+                f"Received: {array.shape}"
+            )
+        variable.assign(keras.ops.reshape(array, variable.shape))
+
+
+def _squeezed(shape: Sequence[int]) -> tuple[int, ...]:
+    return tuple(size for size in shape if size != 1)
+
+
+def _as_lanes(bundle: Bundle, lowering: Lowering, made: Layout, output: Tensor, portable) -> Lanes:
+    if lowering.once:
+        return Lanes(bundle.size, same=output, portable=portable)
+    sizes = None if lowering.sizes is None else lowering.sizes(bundle)
+    ragged = sizes if sizes is not None and len(set(sizes)) > 1 else None
+    return Lanes(bundle.size, {made: output}, sizes=ragged, portable=portable)
+
+
+def _activations(bundle: Bundle) -> list[Activation]:
+    if not bundle.kind.activation:
+        return [LINEAR]
+    return [activation_of(layer.activation) for layer in bundle.layers]
+
+
+def _inline(activations: list[Activation], lowering: Lowering, made: Layout) -> bool:
+    """Whether the fused layer can apply the activation itself.
+
+    A softmax works along the last axis; there, folded lanes would mix.
+    """
+    first = activations[0]
+    return all(a == first for a in activations) and (first.elementwise or not made.folded)
+
+
+def _activated(
+    lanes: Lanes, activations: list[Activation], bundle: Bundle, name: str
+) -> Lanes:
+    """Applies the activations after the common layer, one operation per group of equal lanes."""
+    groups: dict[Activation, list[int]] = {}
+    for i, activation in enumerate(activations):
+        groups.setdefault(activation, []).append(i)
+    if lanes.sizes is not None and (len(groups) > 1 or not activations[0].elementwise):
+        return _activated_singly(lanes, activations, bundle, name)
+    parts = [
+        _apply(lanes.take(indices), activation, bundle, f"{name}_{number}")
+        for number, (activation, indices) in enumerate(groups.items())
+    ]
+    return parts[0] if len(parts) == 1 else in_order(parts, list(groups.values()))
+
+
+def in_order(parts: Sequence[Lanes], indices: Sequence[Sequence[int]]) -> Lanes:
+    """Lanes from parts whose lanes have these places in the whole."""
+    flat = [i for part in indices for i in part]
+    joined = Lanes(len(flat), parts=parts, portable=parts[0].portable)
+    layout = parts[0].layouts[0].apart
+    back = sorted(range(len(flat)), key=flat.__getitem__)
+    return Lanes(len(flat), {layout: pick(joined.to(layout), back, layout.axis)},
+                 portable=parts[0].portable)  # fmt: skip
+
+
+def _activated_singly(
+    lanes: Lanes, activations: list[Activation], bundle: Bundle, name: str
+) -> Lanes:
+    """Lanes of different widths, each with its own activation."""
+    policy = bundle.layers[0].dtype_policy
+    outputs = [
+        lane
+        if activation is LINEAR
+        else layers.Activation(activation.function, name=f"{name}_{i}", dtype=policy)(lane)
+        for i, (lane, activation) in enumerate(zip(lanes.all(), activations))
+    ]
+    return Lanes(lanes.count, parts=outputs, portable=lanes.portable)
+
+
+def _apply(lanes: Lanes, activation: Activation, bundle: Bundle, name: str) -> Lanes:
+    if activation is LINEAR:
+        return lanes
+    layout, tensor = _where(lanes, activation)
+    layer = layers.Activation(activation.function, name=name, dtype=bundle.layers[0].dtype_policy)
+    return Lanes(lanes.count, {layout: layer(tensor)}, sizes=lanes.sizes, portable=lanes.portable)
+
+
+def _where(lanes: Lanes, activation: Activation) -> tuple[Layout, Tensor]:
+    """Anywhere for an elementwise function; else the last axis must be the lane's own."""
+    if activation.elementwise and lanes.layouts:
+        return lanes.layouts[0], lanes.to(lanes.layouts[0])
+    layout, tensor = lanes.apart()
+    if layout.axis == lanes.rank:
+        return LEADING, lanes.to(LEADING)
+    return layout, tensor

@@ -1,0 +1,173 @@
+"""Grouping calls that stand side by side into bundles: alike and independent.
+
+Whole towers that are alike down to their sources are grouped first, then what is left by its own
+signature, so that two sorts of towers behind one join become two groups and yet branches whose
+early layers differ still meet where they become alike.
+"""
+
+from collections.abc import Hashable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from parallel_fuse.errors import Reject
+from parallel_fuse.graph import Call, Graph, Value
+from parallel_fuse.kinds.base import Kind
+from parallel_fuse.plan import Piece, Rejection
+from parallel_fuse.signature import Signature, Signatures, differences, most_common
+
+
+@dataclass(frozen=True)
+class Group:
+    kind: Kind
+    calls: tuple[Call, ...]
+    inputs: tuple[tuple[Value, ...], ...]
+    shared: bool
+    attributes: dict[str, Hashable]
+
+
+class Grouping:
+    """Groups rows of calls, and remembers why some stayed alone."""
+
+    def __init__(
+        self, graph: Graph, signatures: Signatures, pieces: dict[int, Piece], passive: set[int]
+    ):
+        self.graph = graph
+        self.passive = passive
+        self.signatures = signatures
+        self.towers = _tower_hashes(graph, signatures, pieces)
+        self.misses: dict[int, str] = {}
+
+    def is_passive(self, call: Call) -> bool:
+        """Whether a call only hands lanes on (a join, a split) and no kind knows it."""
+        return call.index in self.passive and self.signatures.of(call) is None
+
+    def groups(self, calls: Iterable[Call]) -> list[Group]:
+        calls = list(calls)
+        signed = [c for c in calls if isinstance(self.signatures.of(c), Signature)]
+        found, taken = [], set()
+        for exact in (True, False):
+            for group in self._candidates(signed, exact, taken):
+                found += [self._group(part) for part in self._independent(group)]
+            taken.update(c.index for group in found for c in group.calls)
+        self._remember(calls, taken)
+        return found
+
+    def _candidates(self, calls: Sequence[Call], exact: bool, taken: set) -> list[list[Call]]:
+        """Disjoint groups of two or more, the largest first."""
+        buckets: dict[Hashable, list[Call]] = {}
+        for call in calls:
+            if call.index not in taken:
+                for key in self._keys(call, exact):
+                    buckets.setdefault(key, []).append(call)
+        found, used = [], set()
+        for bucket in sorted(buckets.values(), key=len, reverse=True):
+            group = [c for c in bucket if c.index not in used]
+            if len(group) > 1:
+                used.update(c.index for c in group)
+                found.append(group)
+        return found
+
+    def _keys(self, call: Call, exact: bool) -> list[Hashable]:
+        """The shared key stands first: of two groups of equal size the shared one is cheaper."""
+        signature = self.signatures.of(call)
+        tower = self.towers[call.index] if exact else None
+        own = (signature.key, tower)
+        if not signature.kind.shared_free or len(call.inputs) != 1:
+            return [own]
+        return [(signature.shared_key, "of", call.inputs[0].index), own]
+
+    def _independent(self, calls: list[Call]) -> list[list[Call]]:
+        """Groups in which no call depends on another: topological order, first fit."""
+        if len({self.graph.depths[c.index] for c in calls}) == 1:
+            return [calls]
+        members = {c.index for c in calls}
+        parts: list[list[Call]] = []
+        for call in sorted(calls, key=lambda c: c.index):
+            above = self._ancestors(call, members)
+            part = next((p for p in parts if not any(c.index in above for c in p)), None)
+            if part is None:
+                parts.append([call])
+            else:
+                part.append(call)
+        place = {c.index: i for i, c in enumerate(calls)}
+        return [sorted(p, key=lambda c: place[c.index]) for p in parts if len(p) > 1]
+
+    def _ancestors(self, call: Call, members: set[int]) -> set[int]:
+        """Which members the call depends on."""
+        lowest = min(self.graph.depths[i] for i in members)
+        seen, waiting = set(), [call]
+        while waiting:
+            for value in waiting.pop().inputs:
+                maker = self.graph.producer(value)
+                if maker is None or maker.index in seen or self.graph.depths[maker.index] < lowest:
+                    continue
+                seen.add(maker.index)
+                waiting.append(maker)
+        return seen & members
+
+    def _group(self, calls: list[Call]) -> Group:
+        signature = self.signatures.of(calls[0])
+        inputs = tuple(zip(*(call.inputs for call in calls)))
+        shared = len(inputs) == 1 and len({v.index for v in inputs[0]}) == 1
+        return Group(signature.kind, tuple(calls), inputs, shared, signature.attributes)
+
+    def _remember(self, calls: list[Call], taken: set[int]) -> None:
+        """Writes down why calls stayed alone, where a sibling of the same class stood beside."""
+        by_class: dict[type, list[Call]] = {}
+        for call in (c for c in calls if not self.is_passive(c)):
+            by_class.setdefault(type(call.operation), []).append(call)
+        for siblings in by_class.values():
+            alone = [c for c in siblings if c.index not in taken]
+            if len(siblings) > 1:
+                self.misses.update((c.index, self._reason(c, siblings)) for c in alone)
+
+    def _reason(self, call: Call, siblings: list[Call]) -> str:
+        signature = self.signatures.of(call)
+        if signature is None:
+            return f"no rule for the class {type(call.operation).__name__}"
+        if isinstance(signature, Reject):
+            return signature.reason
+        signed = [self.signatures.of(c) for c in siblings if c is not call]
+        others = [s for s in signed if isinstance(s, Signature)]
+        if not others:
+            return "its siblings cannot be fused"
+        common = most_common(s.key for s in others)
+        return _difference(signature, next(s for s in others if s.key == common))
+
+    def rejections(self, fused: set[int]) -> tuple[Rejection, ...]:
+        """The near misses of calls that no bundle took in the end, one entry per reason."""
+        by_reason: dict[str, list[str]] = {}
+        for index, reason in sorted(self.misses.items()):
+            if index not in fused:
+                by_reason.setdefault(reason, []).append(self.graph.calls[index].name)
+        return tuple(Rejection(tuple(names), reason) for reason, names in by_reason.items())
+
+
+def _difference(one: Signature, other: Signature) -> str:
+    parts = [
+        f"{name} {_shown(mine)}, its siblings {_shown(theirs)}"
+        for name, mine, theirs in differences(one, other)
+    ]
+    return "; ".join(parts) or "depends on its siblings"
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, tuple) and len(value) == 1:
+        return _shown(value[0])
+    return str(value)
+
+
+def _tower_hashes(graph: Graph, signatures: Signatures, pieces: dict[int, Piece]) -> list[int]:
+    """Per call, a hash of everything above it down to sources and to calls without a rule."""
+    hashes: list[int] = []
+    for call in graph.calls:
+        signature = signatures.of(call)
+        if not isinstance(signature, Signature):
+            hashes.append(hash(("opaque", call.outputs[0].shape)))
+            continue
+        above = tuple(
+            ("source", v.shape) if v.call is None or v.index in pieces else hashes[v.call]
+            for v in call.inputs
+        )
+        hashes.append(hash((signature.key, above)))
+    return hashes

@@ -1,0 +1,42 @@
+"""Add, Average, Maximum, Minimum, Multiply: a reduction over the lane axis.
+
+    y0, y1, y2 ── Add      →      (batch, M, …) ── sum over the lane axis ── (batch, …)
+
+Only operands of one shape are reduced; broadcasting operands keep the original call.
+"""
+
+from functools import reduce as fold
+
+from keras import layers, ops
+
+from parallel_fuse import _keras
+from parallel_fuse.graph import Call
+from parallel_fuse.joins.base import Join
+from parallel_fuse.lanes import Lanes, Tensor
+
+
+def reduction(over, pair, mean: bool = False):
+    """(reduce, combine) for a reduction `over` an axis whose two-operand form is `pair`."""
+
+    def reduce(call: Call, lanes: Lanes) -> Tensor:
+        layout, tensor = lanes.apart()
+        return over(tensor, axis=layout.axis)
+
+    def combine(call: Call, tensors: list[Tensor], counts: list[int]) -> Tensor:
+        total = fold(pair, tensors)
+        return total * (1.0 / sum(counts)) if mean else total
+
+    return {"reduce": reduce, "combine": combine}
+
+
+ADD = Join((layers.Add, _keras.Add), **reduction(ops.sum, ops.add), associative=True)
+AVERAGE = Join((layers.Average,), **reduction(ops.sum, ops.add, mean=True))
+MAXIMUM = Join(
+    (layers.Maximum, _keras.Maximum), **reduction(ops.max, ops.maximum), associative=True
+)
+MINIMUM = Join(
+    (layers.Minimum, _keras.Minimum), **reduction(ops.min, ops.minimum), associative=True
+)
+MULTIPLY = Join(
+    (layers.Multiply, _keras.Multiply), **reduction(ops.prod, ops.multiply), associative=True
+)

@@ -1,0 +1,116 @@
+"""The protocol of a kind: what one rule says about one layer class, and nothing more.
+
+A kind never sees slices, joins, names, cloning or the order of lanes. It says which layers are
+alike (`signature`), in which layout M of them run as one (`Lowering.layouts`), which layer that is
+(`build`), and how M trained weight sets become that layer's (`stack`).
+"""
+
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from parallel_fuse.graph import Call
+from parallel_fuse.lanes import Layout
+from parallel_fuse.plan import Bundle
+
+Layer = Any
+Arrays = list[Any]
+
+
+def no_weights(layers: Sequence[Layer]) -> Arrays:
+    return []
+
+
+def no_unstack(arrays: Arrays, count: int) -> list[Arrays]:
+    return [[] for _ in range(count)]
+
+
+def always(bundle: Bundle) -> None:
+    """Accepts every bundle."""
+
+
+def same_layout(bundle: Bundle, layout: Layout) -> Layout:
+    return layout
+
+
+@dataclass(frozen=True)
+class Lowering:
+    """One way to run M layers as one.
+
+    Attributes:
+        name: what the report calls it.
+        layouts: bundle → the layouts it eats, preferred first; None eats any layout.
+        build: (bundle, layout, common) → the fused layer, not built. `common` holds `name` and,
+            for layers, `dtype` and `trainable`; `activation` where the kind has one.
+        stack: M layers → the fused layer's weights, in the order of its `weights`.
+        unstack: the inverse of `stack`: (weights, M) → M weight lists.
+        makes: (bundle, layout eaten) → layout made; the same one by default.
+        accepts: raises `Reject` with the reason where the lowering does not fit.
+        shared: eats the one tensor that all lanes read, instead of M.
+        once: with `shared`: computes the one result that all lanes have in common.
+        sizes: the widths of the lanes along the folded axis it makes, where they may differ.
+        portable: the fused layer is a stock Keras layer.
+    """
+
+    name: str
+    layouts: Callable[[Bundle], tuple[Layout, ...] | None]
+    build: Callable[[Bundle, Layout, dict], Layer]
+    stack: Callable[[Sequence[Layer]], Arrays] = no_weights
+    unstack: Callable[[Arrays, int], list[Arrays]] = no_unstack
+    makes: Callable[[Bundle, Layout], Layout] = same_layout
+    accepts: Callable[[Bundle], None] = always
+    shared: bool = False
+    sizes: Callable[[Bundle], tuple[int, ...]] | None = None
+    once: bool = False
+    portable: bool = True
+
+
+@dataclass(frozen=True)
+class Kind:
+    """The rule for one family of layers.
+
+    Attributes:
+        handles: exact classes, never subclasses: a subclass may compute something else.
+        signature: call → attributes that must be equal within a bundle; raises `Reject`.
+        lowerings: preferred first.
+        light: no weights and little arithmetic; not worth a gather and a scatter of its own.
+        shared_free: attributes that may differ between lanes that read the same tensor.
+        activation: the layer's `activation` may differ between lanes: the machine applies it.
+    """
+
+    handles: tuple[type, ...]
+    signature: Callable[[Call], dict[str, Hashable]]
+    lowerings: tuple[Lowering, ...]
+    light: bool = False
+    shared_free: tuple[str, ...] = ()
+    activation: bool = False
+
+
+# Attributes that say how a layer came to be, not what it computes.
+HISTORY = frozenset(
+    """name trainable dtype activation seed kernel_initializer bias_initializer gamma_initializer
+    beta_initializer moving_mean_initializer moving_variance_initializer alpha_initializer
+    depthwise_initializer pointwise_initializer embeddings_initializer quantization_config
+    lora_rank lora_alpha gptq_unpacked_column_size""".split()
+)
+
+
+def config_signature(call: Call, drop: Sequence[str] = ()) -> dict[str, Hashable]:
+    """The layer's whole configuration, less its history and what the rule merges itself.
+
+    Starting from everything keeps an attribute that a new Keras release adds from being ignored.
+    """
+    config = call.operation.get_config()
+    kept = config.keys() - HISTORY - set(drop)
+    return {key: freeze(config[key]) for key in sorted(kept)}
+
+
+def freeze(value: Any) -> Hashable:
+    """A hashable twin of a configuration value."""
+    if isinstance(value, dict):
+        return tuple((key, freeze(item)) for key, item in sorted(value.items()))
+    if isinstance(value, (list, tuple)):
+        return tuple(freeze(item) for item in value)
+    if isinstance(value, slice):
+        return ("slice", value.start, value.stop, value.step)
+    return value if isinstance(value, Hashable) else repr(value)

@@ -1,0 +1,229 @@
+"""M tensors carried as one value. The only file that stacks, folds, transposes or slices lanes.
+
+    Layout(p)                lane axis at position p:      (batch, …, M, …, C)
+    Layout(a, folded=True)   lane axis merged into axis a: (batch, …, M·C, …)
+
+`Layout(0)` is the leading form (M, batch, …), made for batched matmul. `x[:, i]` of a tensor `x`
+makes `x` itself `Layout(1)`; the slices `x[..., i:j]` make it folded into the last axis, and so does
+a Concatenate. Folding a lane axis at p gives `Layout(p, folded=True)` by a reshape that moves no
+data; only a change of position costs a transpose. Views are made on demand and kept.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import accumulate
+from typing import Any
+
+from keras import ops
+
+from parallel_fuse.layers.reshaping import FoldLanes, UnfoldLanes
+
+Tensor = Any
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Where the lanes are. See the module docstring."""
+
+    axis: int
+    folded: bool = False
+
+    @property
+    def merged(self) -> "Layout":
+        return Layout(self.axis, True)
+
+    @property
+    def apart(self) -> "Layout":
+        return Layout(self.axis)
+
+
+LEADING = Layout(0)
+INNER = Layout(1)
+
+
+class Lanes:
+    """M tensors of one rank.
+
+    Args:
+        count: M.
+        views: the forms at hand, layout → tensor.
+        parts: the tensors one by one, or other Lanes to be joined in order.
+        same: the one tensor that all lanes are.
+        sizes: widths along the folded axis, only where they differ between lanes.
+    """
+
+    def __init__(self, count, views=None, parts=None, same=None, sizes=None, portable=False):
+        self.count = count
+        self.views: dict[Layout, Tensor] = dict(views or {})
+        self.parts: tuple | None = None if parts is None else tuple(parts)
+        self.same = same
+        self.sizes: tuple[int, ...] | None = sizes
+        self.portable = portable
+        self.scattered = False  # many lanes are read on their own: take them apart at once
+        self._unstacked: list[Tensor] | None = None
+
+    @property
+    def rank(self) -> int:
+        """The rank of one lane."""
+        if self.same is not None:
+            return len(self.same.shape)
+        if self.parts is not None:
+            part = self.parts[0]
+            return part.rank if isinstance(part, Lanes) else len(part.shape)
+        layout, tensor = next(iter(self.views.items()))
+        return len(tensor.shape) - (not layout.folded)
+
+    @property
+    def layouts(self) -> tuple[Layout, ...]:
+        """The layouts that cost no transpose: those at hand, each folded and unfolded."""
+        return tuple(self.views)
+
+    def to(self, layout: Layout) -> Tensor:
+        """The lanes as one tensor in this layout."""
+        if layout not in self.views:
+            self.views[layout] = self._make(layout)
+        return self.views[layout]
+
+    def _make(self, layout: Layout) -> Tensor:
+        if self.same is not None:
+            return self._repeat(layout)
+        if self.parts is not None:
+            return self._join(layout)
+        return self._convert(layout)
+
+    def _repeat(self, layout: Layout) -> Tensor:
+        if layout.folded:
+            return ops.concatenate([self.same] * self.count, axis=layout.axis)
+        return ops.repeat(ops.expand_dims(self.same, layout.axis), self.count, axis=layout.axis)
+
+    def _join(self, layout: Layout) -> Tensor:
+        if not any(isinstance(part, Lanes) for part in self.parts):
+            join = ops.concatenate if layout.folded else ops.stack
+            return join(list(self.parts), axis=layout.axis)
+        whole = [_as_lanes(part).to(layout) for part in self.parts]
+        return whole[0] if len(whole) == 1 else ops.concatenate(whole, axis=layout.axis)
+
+    def _convert(self, layout: Layout) -> Tensor:
+        """Reshape where the position is right, else unfold, transpose, fold."""
+        have = next((v for v in self.views if v.axis == layout.axis), next(iter(self.views)))
+        tensor = self.views[have]
+        if self.sizes is not None:
+            return _as_lanes(tuple(self.all())).to(layout)
+        if have.folded:
+            tensor = self._unfold(tensor, have.axis)
+            self.views[have.apart] = tensor
+        tensor = move_axis(tensor, have.axis, layout.axis)
+        self.views[layout.apart] = tensor
+        return self._fold(tensor, layout.axis) if layout.folded else tensor
+
+    def _unfold(self, tensor: Tensor, axis: int) -> Tensor:
+        shape = tensor.shape
+        size = None if shape[axis] is None else shape[axis] // self.count
+        target = (*shape[:axis], self.count, size, *shape[axis + 1 :])
+        if _unknowns(target) <= 1:
+            return ops.reshape(tensor, _dims(target))
+        if self.portable:
+            return ops.stack(ops.split(tensor, self.count, axis=axis), axis=axis)
+        return UnfoldLanes(axis, self.count)(tensor)
+
+    def _fold(self, tensor: Tensor, axis: int) -> Tensor:
+        shape = tensor.shape
+        size = shape[axis + 1]
+        merged = None if size is None else size * self.count
+        target = (*shape[:axis], merged, *shape[axis + 2 :])
+        if _unknowns(target) <= 1:
+            return ops.reshape(tensor, _dims(target))
+        if self.portable:
+            return ops.concatenate(ops.unstack(tensor, axis=axis), axis=axis)
+        return FoldLanes(axis)(tensor)
+
+    def take(self, indices: Sequence[int]) -> "Lanes":
+        """These lanes, in this order. A run is a slice, anything else a gather."""
+        indices = tuple(indices)
+        if indices == tuple(range(self.count)):
+            return self
+        if self.same is not None:
+            return Lanes(len(indices), same=self.same, portable=self.portable)
+        if self.parts is not None or self.sizes is not None:
+            return _as_lanes([self.lane(i) for i in indices], self.portable)
+        layout, tensor = self.apart()
+        picked = pick(tensor, indices, layout.axis)
+        return Lanes(len(indices), {layout: picked}, portable=self.portable)
+
+    def apart(self) -> tuple[Layout, Tensor]:
+        """The lanes with an axis of their own, wherever that costs least."""
+        found = next((v for v in self.views if not v.folded), None)
+        layout = found or next(iter(self.views)).apart
+        return layout, self.to(layout)
+
+    def lane(self, index: int) -> Tensor:
+        """One lane on its own."""
+        if self._unstacked is not None:
+            return self._unstacked[index]
+        if self.same is not None:
+            return self.same
+        if self.parts is not None and not any(isinstance(p, Lanes) for p in self.parts):
+            return self.parts[index]
+        if self.scattered or self.parts is not None or self.sizes is not None:
+            return self.all()[index]
+        layout, tensor = self.apart()
+        return tensor[(slice(None),) * layout.axis + (index,)]
+
+    def all(self) -> list[Tensor]:
+        """Every lane on its own, by one operation."""
+        if self._unstacked is None:
+            self._unstacked = self._scatter()
+        return self._unstacked
+
+    def _scatter(self) -> list[Tensor]:
+        if self.same is not None:
+            return [self.same] * self.count
+        if self.parts is not None:
+            return [t for part in self.parts for t in _as_lanes(part).all()]
+        if self.sizes is not None:
+            (layout, tensor), *_ = self.views.items()
+            return list(ops.split(tensor, list(accumulate(self.sizes))[:-1], axis=layout.axis))
+        layout = next(iter(self.views))
+        if layout.folded and layout.apart not in self.views:
+            return list(ops.split(self.views[layout], self.count, axis=layout.axis))
+        layout, tensor = self.apart()
+        return list(ops.unstack(tensor, axis=layout.axis))
+
+
+def _as_lanes(part: Any, portable: bool = False) -> Lanes:
+    if isinstance(part, Lanes):
+        return part
+    tensors = part if isinstance(part, (list, tuple)) else [part]
+    return Lanes(len(tensors), parts=tensors, portable=portable)
+
+
+of_tensors = partial(_as_lanes)
+
+
+def move_axis(tensor: Tensor, source: int, target: int) -> Tensor:
+    """Moves one axis, the others keep their order."""
+    if source == target:
+        return tensor
+    order = [axis for axis in range(len(tensor.shape)) if axis != source]
+    order.insert(target, source)
+    return ops.transpose(tensor, order)
+
+
+def pick(tensor: Tensor, indices: Sequence[int], axis: int) -> Tensor:
+    """Entries of one axis: the tensor itself, a slice, or a gather."""
+    indices = tuple(indices)
+    if indices == tuple(range(tensor.shape[axis] or 0)):
+        return tensor
+    first, last = indices[0], indices[-1]
+    if indices == tuple(range(first, last + 1)):
+        return tensor[(slice(None),) * axis + (slice(first, last + 1),)]
+    return ops.take(tensor, list(indices), axis=axis)
+
+
+def _unknowns(shape: Sequence[int | None]) -> int:
+    return sum(size is None for size in shape)
+
+
+def _dims(shape: Sequence[int | None]) -> tuple[int, ...]:
+    return tuple(-1 if size is None else size for size in shape)

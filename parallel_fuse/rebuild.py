@@ -1,0 +1,231 @@
+"""Replays the original calls in a new order and emits each planned bundle as one layer."""
+
+from typing import Any
+
+import keras
+from keras import layers, tree
+
+from parallel_fuse import _keras
+from parallel_fuse.clone import Cloner, copy_variables
+from parallel_fuse.emit import emit
+from parallel_fuse.gather import Environment, LaneRef
+from parallel_fuse.graph import Call, Graph, Value
+from parallel_fuse.lanes import Lanes, Layout
+from parallel_fuse.names import Names, bundle_name
+from parallel_fuse.plan import Bundle, Plan
+
+Tensor = Any
+
+
+def rebuild(graph: Graph, plan: Plan, portable: bool = False) -> tuple[keras.Model, list[str]]:
+    """Carries out a plan.
+
+    Returns:
+        The new model, with the inputs, the outputs and the output names of the old one, and notes
+        on what could not be carried over. The old model is not touched.
+    """
+    replay = _Replay(graph, plan, portable)
+    return replay.model(), replay.notes()
+
+
+class _Replay:
+    def __init__(self, graph: Graph, plan: Plan, portable: bool):
+        self.graph = graph
+        self.plan = plan
+        self.cloner = Cloner()
+        self.env = Environment(plan.pieces, self._materialise, portable)
+        functional = _keras.functional_inside(graph.model)
+        self.output_names = list(functional.output_names)
+        self.names = Names([*self.output_names, *(t.name for t in functional.inputs)])
+        self.wanted = _wanted(graph, plan)
+        self.lazy = _lazy(graph, plan)
+        self.alone = _read_alone(graph, plan)
+
+    def model(self) -> keras.Model:
+        inputs, outputs = _keras.structures(self.graph.model)
+        new_inputs = self._inputs(inputs)
+        for step in self.plan.order:
+            self._step(step)
+        named = iter([self._output(i) for i in range(len(self.graph.outputs))])
+        new_outputs = tree.map_structure(lambda _: next(named), outputs)
+        return keras.Model(new_inputs, new_outputs, name=self.graph.model.name)
+
+    def notes(self) -> list[str]:
+        return [
+            f"layer '{name}' could not be cloned: the new model uses the original's object"
+            for name in self.cloner.reused
+        ]
+
+    def _inputs(self, structure: Any) -> Any:
+        old = tree.flatten(structure)
+        new = [_fresh_input(tensor) for tensor in old]
+        for value, tensor in zip(self.graph.inputs, new):
+            self.env.bind(value, tensor)
+        return tree.pack_sequence_as(structure, new)
+
+    def _step(self, step: Bundle | Call) -> None:
+        if isinstance(step, Bundle):
+            self._emit(step)
+        elif step.index in self.lazy:
+            return
+        elif not self._join(step):
+            self._call(step)
+
+    def _emit(self, bundle: Bundle) -> None:
+        lowering = self.plan.lowerings[bundle.index]
+        inputs = [self.env.lanes(row) for row in bundle.inputs]
+        name = self.names.fresh(bundle_name([c.name for c in bundle.calls]))
+        lanes = emit(bundle, lowering, inputs, self.wanted[bundle.index], name)
+        lanes.scattered = self.alone[bundle.index] * 4 > bundle.size
+        self.env.bind_lanes(bundle.outputs, lanes)
+
+    def _join(self, call: Call) -> bool:
+        """Emits a join of lanes; False if its operands are no lanes."""
+        join, operands = self.plan.joins.get(call.index, (None, ()))
+        refs = [self.env.known.get(v.index) for v in operands]
+        counts: dict[int, int] = {}
+        for ref in refs:
+            if isinstance(ref, LaneRef):
+                counts[id(ref.lanes)] = counts.get(id(ref.lanes), 0) + 1
+        if max(counts.values(), default=0) < 2:
+            return False
+        if join.layout is not None:
+            self.env.bind(call.output, self.env.lanes(operands).to(join.layout(call)))
+            return True
+        self.env.bind(call.output, self._reduced(call, join, operands))
+        return True
+
+    def _reduced(self, call: Call, join: Any, operands: tuple[Value, ...]) -> Tensor:
+        groups: dict[Any, list[Value]] = {}
+        for value in operands:
+            ref = self.env.known.get(value.index)
+            key = id(ref.lanes) if isinstance(ref, LaneRef) else None
+            groups.setdefault(key, []).append(value)
+        tensors, counts = [], []
+        for key, values in groups.items():
+            parts = [[v] for v in values] if key is None or len(values) == 1 else [values]
+            tensors += [self._reduced_group(call, join, part) for part in parts]
+            counts += [len(part) for part in parts]
+        return join.combine(call, tensors, counts)
+
+    def _reduced_group(self, call: Call, join: Any, values: list[Value]) -> Tensor:
+        if len(values) == 1:
+            return self.env.tensor(values[0])
+        return join.reduce(call, self.env.lanes(values))
+
+    def _materialise(self, index: int) -> None:
+        """Replays lazy calls until a value exists; a chain of any length, without recursion."""
+        waiting = [self._maker_of[index]]
+        while waiting:
+            call = waiting[-1]
+            missing = [v for v in call.inputs if v.index not in self.env.known]
+            if missing:
+                waiting += [self._maker_of[v.index] for v in missing]
+                continue
+            waiting.pop()
+            if call.output.index not in self.env.known:
+                self._call(call)
+
+    @property
+    def _maker_of(self) -> dict[int, Call]:
+        if not hasattr(self, "_makers"):
+            calls = (self.graph.calls[i] for i in self.lazy)
+            self._makers = {v.index: c for c in calls for v in c.outputs}
+        return self._makers
+
+    def _call(self, call: Call) -> None:
+        """One call, as it was, of the operation's twin."""
+        twin, waits = self.cloner.twin(call.operation, self._name_for(call))
+        outputs = self._run(twin, call)
+        if waits and not copy_variables(call.operation, twin):
+            outputs = self._run(self.cloner.replace_by_original(call.operation), call)
+        for value, tensor in zip(call.outputs, tree.flatten(outputs)):
+            self.env.bind(value, tensor)
+
+    def _run(self, operation: Any, call: Call) -> Any:
+        swap = lambda x: self.env.tensor(x) if isinstance(x, Value) else x  # noqa: E731
+        args, kwargs = tree.map_structure(swap, (call.args, call.kwargs))
+        return operation(*args, **kwargs)
+
+    def _name_for(self, call: Call) -> str:
+        if id(call.operation) in self.cloner.twins:
+            return ""
+        owns = not call.scope and call.name in self.output_names
+        if owns and any(v in self.graph.outputs for v in call.outputs):
+            return self.names.claim(call.name)
+        return self.names.fresh(call.name, "_".join((*call.scope, call.name)))
+
+    def _output(self, i: int) -> Tensor:
+        """An output under its old name: losses, metrics and signatures are keyed by it."""
+        tensor, name = self.env.tensor(self.graph.outputs[i]), self.output_names[i]
+        maker = _keras.maker_of(tensor)
+        if maker.name == name:
+            return tensor
+        if self._may_rename(tensor, maker) and name not in self.names.used:
+            _keras.rename(maker, self.names.claim(name))
+            return tensor
+        fresh = name if name not in self.names.used else self.names.fresh(name)
+        return layers.Identity(name=self.names.claim(fresh), dtype=tensor.dtype)(tensor)
+
+
+    def _may_rename(self, tensor: Tensor, maker: Any) -> bool:
+        """Our own reshapes and activations; a twin of the user's operation keeps its name."""
+        plain = not isinstance(maker, layers.Layer) or type(maker) is layers.Activation
+        ours = not any(maker is twin for twin in self.cloner.twins.values())
+        single = len(_keras.node_of(tensor).outputs) == 1
+        return plain and ours and single and maker.name not in self.output_names
+
+
+def _fresh_input(tensor: Tensor) -> Tensor:
+    layer = _keras.maker_of(tensor)
+    return type(layer).from_config(layer.get_config()).output
+
+
+def _lazy(graph: Graph, plan: Plan) -> set[int]:
+    """Calls to replay only if somebody needs their result: selections, inner calls of chains."""
+    selections = {c.index for c in graph.calls if all(v.index in plan.pieces for v in c.outputs)}
+    inner = set()
+    for index, (join, operands) in plan.joins.items():
+        direct = {v.index for v in operands}
+        waiting = [v for v in graph.calls[index].inputs if v.index not in direct]
+        while waiting:
+            value = waiting.pop()
+            inner.add(value.call)
+            inputs = graph.calls[value.call].inputs
+            waiting += [v for v in inputs if v.index not in direct and v.call not in inner]
+    return selections | inner
+
+
+def _wanted(graph: Graph, plan: Plan) -> dict[int, Layout | None]:
+    """For each bundle the layout in which its lanes are read next."""
+    owner = {c.index: b for b in plan.bundles for c in b.calls}
+    found: dict[int, Layout | None] = {}
+    for step in reversed(plan.order):
+        if isinstance(step, Bundle):
+            readers = graph.readers(step.calls[0].output)
+            options = (_reads_in(graph, plan, owner, found, call) for call in readers)
+            found[step.index] = next((o for o in options if o is not None), None)
+    return found
+
+
+def _reads_in(graph: Graph, plan: Plan, owner: dict, found: dict, call: Call) -> Layout | None:
+    bundle = owner.get(call.index)
+    if bundle is not None:
+        accepted = plan.lowerings[bundle.index].layouts(bundle)
+        return found.get(bundle.index) if accepted is None else accepted[0]
+    join, _ = plan.joins.get(call.index, (None, ()))
+    return join.layout(call) if join is not None and join.layout is not None else None
+
+
+def _read_alone(graph: Graph, plan: Plan) -> dict[int, int]:
+    """For each bundle, how many of its lanes somebody reads on their own."""
+    members = {c.index for b in plan.bundles for c in b.calls}
+    outputs = {v.index for v in graph.outputs}
+
+    def alone(value: Value) -> bool:
+        readers = (c.index for c in graph.readers(value))
+        return value.index in outputs or any(
+            i not in members and i not in plan.joins for i in readers
+        )
+
+    return {b.index: sum(alone(v) for v in b.outputs) for b in plan.bundles}

@@ -1,0 +1,27 @@
+"""Regions: bundles that hand lanes to one another, from their split to their join."""
+
+from collections.abc import Sequence
+
+from parallel_fuse.graph import Graph
+from parallel_fuse.plan import Bundle
+
+
+def regions_of(graph: Graph, bundles: Sequence[Bundle]) -> list[list[Bundle]]:
+    """The connected groups of bundles, each in graph order."""
+    owner = {v.index: b.index for b in bundles for v in b.outputs}
+    parent = {b.index: b.index for b in bundles}
+
+    def root(i: int) -> int:
+        while parent[i] != i:
+            parent[i] = i = parent[parent[i]]
+        return i
+
+    for bundle in bundles:
+        for row in bundle.inputs:
+            for value in row:
+                if value.index in owner:
+                    parent[root(bundle.index)] = root(owner[value.index])
+    groups: dict[int, list[Bundle]] = {}
+    for bundle in sorted(bundles, key=lambda b: b.calls[0].index):
+        groups.setdefault(root(bundle.index), []).append(bundle)
+    return list(groups.values())

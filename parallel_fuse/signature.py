@@ -1,0 +1,143 @@
+"""When two calls are alike. The machine's part of a signature, around what the kind says.
+
+Equal keys mean: the same class, configuration, input shapes and dtypes, dtype policy, `trainable`,
+call arguments. Attributes stay named, so that a near miss can say which one differs.
+"""
+
+from collections import Counter
+from collections.abc import Hashable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import keras
+from keras import tree
+
+from parallel_fuse.activations import activation_of
+from parallel_fuse.errors import Reject
+from parallel_fuse.graph import Call, Graph, Value
+from parallel_fuse.kinds.base import Kind, freeze
+
+REGULARIZERS = (keras.regularizers.L1, keras.regularizers.L2, keras.regularizers.L1L2)
+CONSTRAINTS = (keras.constraints.NonNeg,)
+
+
+@dataclass(frozen=True)
+class Signature:
+    """`key` must be equal within a bundle; `shared_key` within one whose lanes read one tensor."""
+
+    kind: Kind
+    attributes: dict[str, Hashable]
+    key: Hashable
+    shared_key: Hashable
+
+
+class Signatures:
+    """The signature, or the reason why there is none, of every call of a graph. Computed once."""
+
+    def __init__(self, graph: Graph, kinds: Sequence[Kind]):
+        self.graph = graph
+        self.rules = {cls: kind for kind in reversed(kinds) for cls in kind.handles}
+        self.owners = _owners(call.operation for call in graph.calls)
+        self.known: dict[int, Signature | Reject | None] = {}
+
+    def of(self, call: Call) -> Signature | Reject | None:
+        """None where no kind knows the class."""
+        if call.index not in self.known:
+            self.known[call.index] = self._compute(call)
+        return self.known[call.index]
+
+    def _compute(self, call: Call) -> Signature | Reject | None:
+        kind = self.rules.get(type(call.operation))
+        if kind is None:
+            return None
+        try:
+            self._check(call)
+            attributes = {**_machine(call), **kind.signature(call)}
+            if kind.activation:
+                activation_of(call.operation.activation)
+        except Reject as reject:
+            return reject
+        free = set(kind.shared_free) | {"input shape"}
+        shared = {name: v for name, v in attributes.items() if name not in free}
+        cls = type(call.operation)
+        key, shared_key = ((cls, tuple(a.items())) for a in (attributes, shared))
+        return Signature(kind, attributes, key, shared_key)
+
+    def _check(self, call: Call) -> None:
+        operation = call.operation
+        if len(call.outputs) != 1:
+            raise Reject(f"{len(call.outputs)} outputs, expected one")
+        if _values(call.kwargs):
+            raise Reject("receives a mask or another tensor by keyword")
+        if not isinstance(operation, keras.layers.Layer):
+            return
+        _check_layer(operation)
+        if operation.variables and self.graph.uses[id(operation)] > 1:
+            raise Reject(f"weights shared: called {self.graph.uses[id(operation)]} times")
+        if any(len(self.owners[id(v)]) > 1 for v in operation.weights):
+            raise Reject("weights shared: another layer uses the same variable")
+
+
+def _owners(operations: Iterable[Any]) -> dict[int, set[int]]:
+    """variable id → the operations that hold it."""
+    owners: dict[int, set[int]] = {}
+    for operation in operations:
+        for variable in getattr(operation, "variables", ()):
+            owners.setdefault(id(variable), set()).add(id(operation))
+    return owners
+
+
+def _check_layer(layer: keras.layers.Layer) -> None:
+    if getattr(layer, "quantization_mode", None) is not None:
+        raise Reject(f"quantized ({layer.quantization_mode})")
+    if getattr(layer, "lora_enabled", False):
+        raise Reject("LoRA enabled")
+    if layer.activity_regularizer is not None:
+        raise Reject("activity regularizer: its loss depends on the batch axis")
+    for name, value in vars(layer).items():
+        if name.endswith("_regularizer") and value is not None:
+            _check_option(name, value, REGULARIZERS, "not a sum over elements")
+        if name.endswith("_constraint") and value is not None:
+            _check_option(name, value, CONSTRAINTS, "not elementwise")
+
+
+def _check_option(name: str, value: Any, allowed: tuple[type, ...], why: str) -> None:
+    if type(value) not in allowed:
+        raise Reject(f"{name} {type(value).__name__}: {why}")
+
+
+def _machine(call: Call) -> dict[str, Hashable]:
+    operation = call.operation
+    attributes: dict[str, Hashable] = {
+        "input shape": tuple(v.shape for v in call.inputs),
+        "input dtype": tuple(v.dtype for v in call.inputs),
+        "call arguments": _constants(call),
+    }
+    if not isinstance(operation, keras.layers.Layer):
+        return attributes
+    attributes["dtype policy"] = operation.dtype_policy.name
+    if operation.variables:
+        attributes["trainable"] = operation.trainable
+    return attributes
+
+
+def _constants(call: Call) -> Hashable:
+    if not call.kwargs and len(call.args) == 1 and isinstance(call.args[0], Value):
+        return ()
+    nest = (call.args, call.kwargs)
+    return freeze(tree.map_structure(lambda x: "·" if isinstance(x, Value) else x, nest))
+
+
+def _values(nest: Any) -> list[Value]:
+    return [leaf for leaf in tree.flatten(nest) if isinstance(leaf, Value)] if nest else []
+
+
+def differences(one: Signature, other: Signature) -> list[tuple[str, Any, Any]]:
+    """(attribute, its value in one, in the other) for every attribute that differs."""
+    names = dict.fromkeys([*one.attributes, *other.attributes])
+    pairs = ((n, one.attributes.get(n), other.attributes.get(n)) for n in names)
+    return [(n, a, b) for n, a, b in pairs if a != b]
+
+
+def most_common(values: Iterable[Hashable]) -> Hashable:
+    return Counter(values).most_common(1)[0][0]
