@@ -1,0 +1,168 @@
+"""`parallel-fuse`: explain, fuse, verify, demo."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+from rich.console import Console
+from rich.table import Table
+
+from parallel_fuse.exits import MEANINGS, Exit
+from parallel_fuse.files import check_model_file
+from parallel_fuse.terminal import (
+    Opened,
+    check_installed,
+    opening,
+    progress,
+    reporting,
+    start_keras,
+)
+from parallel_fuse.writing import check_targets
+
+if TYPE_CHECKING:
+    from parallel_fuse.demo import Outcome
+
+# Keras and its backend take seconds to import, so the commands import what needs them:
+# --help and a misspelt path answer at once.
+
+_EXIT_CODES = "\b\nExit codes:\n" + "\n".join(f"  {code:>2}  {MEANINGS[code]}" for code in Exit)
+
+MODEL = click.Path(path_type=Path)
+
+
+@click.group(
+    epilog=_EXIT_CODES,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+)
+@click.version_option(package_name="parallel-fuse", prog_name="parallel-fuse")
+def main() -> None:
+    """Fuse the parallel branches of a trained Keras model into one layer per level.
+
+    MODEL is a .keras file, or an .h5 or .hdf5 file that holds a whole model.
+    """
+
+
+@main.command()
+@click.argument("model", type=MODEL)
+@click.option("--portable", is_flag=True, help="As fuse --portable would have it.")
+@reporting
+@opening
+def explain(model: Path, portable: bool, opened: Opened) -> None:
+    """Say what would fuse in MODEL, what not, and why. Nothing is written."""
+    check_model_file(model)
+    with progress() as stage:
+        start_keras(stage)
+        from parallel_fuse import api, files
+
+        stage(f"loading {model}")
+        loaded = files.load(model, **opened())
+        stage("looking for parallel branches")
+        report = api.explain(loaded, portable=portable)
+    click.echo(report.to_text())
+
+
+@main.command()
+@click.argument("model", type=MODEL)
+@click.option("-o", "--output", type=MODEL, required=True, metavar="OUT.keras", help="Output file.")
+@click.option(
+    "--report",
+    "report_path",
+    type=MODEL,
+    metavar="FILE",
+    help="Also write the report, as .txt, .json or .html.",
+)
+@click.option("--overwrite", is_flag=True, help="Replace files that exist.")
+@click.option("--portable", is_flag=True, help="Stock Keras layers only in the output.")
+@click.option("--strict", is_flag=True, help="Fail if nothing fuses.")
+@click.option("--no-verify", is_flag=True, help="Do not compare the result with MODEL.")
+@reporting
+@opening
+def fuse(model: Path, output: Path, no_verify: bool, opened: Opened, **options: Any) -> None:
+    """Write the fused form of MODEL, verified, to OUT.keras. MODEL is never changed."""
+    check_model_file(model)
+    check_targets(model, output, options["report_path"], overwrite=options["overwrite"])
+    with progress() as stage:
+        start_keras(stage)
+        from parallel_fuse.convert import fuse_file
+
+        options |= opened()
+        report = fuse_file(model, output, verify=not no_verify, on_stage=stage, **options)
+    click.echo(report.to_text())
+    written = [path for path in (output, options["report_path"]) if path]
+    click.echo("written: " + ", ".join(map(str, written)))
+
+
+@main.command()
+@click.argument("a", type=MODEL)
+@click.argument("b", type=MODEL)
+@reporting
+@opening
+def verify(a: Path, b: Path, opened: Opened) -> None:
+    """Say whether two models compute the same thing, on random inputs."""
+    for path in (a, b):
+        check_model_file(path)
+    with progress() as stage:
+        start_keras(stage)
+        from parallel_fuse import files
+        from parallel_fuse.verify import verify_equivalence
+
+        known, models = opened(), []
+        for path in (a, b):
+            stage(f"loading {path}")
+            models.append(files.load(path, **known))
+        stage("comparing")
+        verification = verify_equivalence(*models)
+    click.echo(str(verification))
+
+
+@main.command()
+@click.option(
+    "--output",
+    type=MODEL,
+    metavar="FOLDER",
+    help="Where the files go; a new parallel-fuse-demo folder here by default.",
+)
+@click.option("--overwrite", is_flag=True, help="Replace the demo's files in FOLDER.")
+@reporting
+def demo(output: Path | None, overwrite: bool) -> None:
+    """Train a branchy model on real digits, fuse its file, compare both."""
+    with progress() as stage:
+        start_keras(stage)
+        check_installed("sklearn", "scikit-learn")
+        from parallel_fuse import demo as digits
+
+        folder = digits.fresh_folder(output, overwrite=overwrite)
+        outcome = digits.run(folder, on_stage=stage)
+    click.echo(outcome.report.to_text())
+    click.echo()
+    _print_outcome(outcome)
+
+
+def _print_outcome(outcome: "Outcome") -> None:
+    table = Table("", *outcome.loads)
+    for column in table.columns[1:]:
+        column.justify = "right"
+    for row in _rows(outcome):
+        table.add_row(*row)
+    Console(highlight=False).print(table)
+    click.echo(
+        f"identical predictions: {outcome.identical} of {outcome.held_out} held-out digits\n"
+        f"files: {', '.join(str(path) for path in outcome.files)}"
+    )
+
+
+def _rows(outcome: "Outcome") -> Iterator[tuple[str, ...]]:
+    report, correct = outcome.report, outcome.correct.values()
+    for count in ("operations", "layers", "parameters"):
+        yield count, *(f"{getattr(side, count):,}" for side in (report.before, report.after))
+    yield "accuracy", *(f"{count / outcome.held_out:.2%}" for count in correct)
+    yield "load, ms", *_milliseconds(outcome.loads)
+    yield "first call, ms", *_milliseconds(outcome.first_calls)
+    for batch, timings in outcome.calls.items():
+        yield f"call, batch {batch}, ms", *_milliseconds(timings)
+
+
+def _milliseconds(timings: dict[str, Any]) -> tuple[str, ...]:
+    figures = [1000 * timing.median for timing in timings.values()]
+    return tuple(f"{figure:,.0f}" if figure >= 100 else f"{figure:.2f}" for figure in figures)
