@@ -80,15 +80,16 @@ class _Search:
         return list(calls.values())
 
     def _readers(self, row: Row) -> list[list[Call]]:
-        """Rows of calls that read a row of values: alike, at most one per value."""
+        """Rows of calls that read a row: alike, one per value, or all readers of a single value."""
         rows: dict = {}
-        for value in dict.fromkeys(row):
+        values = dict.fromkeys(row)
+        for value in values:
             ordinals: dict = {}
             for call in self.graph.readers(value):
                 if call.index in self.owner or self.grouping.is_passive(call):
                     continue
                 place = (type(call.operation), call.inputs.index(value))
-                ordinal = ordinals[place] = ordinals.get(place, -1) + 1
+                ordinal = ordinals[place] = ordinals.get(place, -1) + (len(values) > 1)
                 rows.setdefault((place, ordinal), []).append(call)
         return [list(dict.fromkeys(calls)) for calls in rows.values()]
 
