@@ -7,14 +7,15 @@ from typing import Any, Literal, overload
 import keras
 
 from parallel_fuse import _keras
-from parallel_fuse.decide import Policy, decide
-from parallel_fuse.describe import counts, near_misses, region_reports
+from parallel_fuse.decide import decide
+from parallel_fuse.describe import counts, near_misses, padding_notes, region_reports
 from parallel_fuse.errors import UnsupportedModelError
 from parallel_fuse.graph import Graph
 from parallel_fuse.joins import JOINS, Join
 from parallel_fuse.kinds import KINDS, Kind
 from parallel_fuse.match import match
 from parallel_fuse.plan import Plan
+from parallel_fuse.policy import Policy
 from parallel_fuse.rebuild import rebuild
 from parallel_fuse.report import Report
 from parallel_fuse.splits import SPLITS, Split
@@ -69,7 +70,7 @@ def fuse_parallel_branches(
     if strict and not plan.bundles:
         raise UnsupportedModelError(f"Nothing fuses in '{model.name}'. {_why(plan)}")
     fused, notes = rebuild(graph, plan, policy.portable)
-    notes += _recompile(model, fused)
+    notes += padding_notes(plan) + _recompile(model, fused)
     checked = verify_equivalence(model, fused, verify_inputs) if verify else None
     report = _report(graph, plan, fused, checked, notes)
     logger.info("%s", report)

@@ -5,7 +5,6 @@ bundles together must be emittable: each contracted to one vertex, the graph mus
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from graphlib import CycleError, TopologicalSorter
 
 from parallel_fuse.errors import Reject
@@ -13,20 +12,9 @@ from parallel_fuse.graph import Call, Graph, Value
 from parallel_fuse.kinds.base import Lowering
 from parallel_fuse.match import Match
 from parallel_fuse.plan import Bundle, Plan, Rejection
+from parallel_fuse.policy import Policy
+from parallel_fuse.profit import gain
 from parallel_fuse.regions import regions_of
-
-
-@dataclass(frozen=True)
-class Policy:
-    """What may be fused without measuring.
-
-    Attributes:
-        min_lanes: bundles of fewer lanes stay as they are.
-        portable: only stock Keras layers in the result.
-    """
-
-    min_lanes: int = 2
-    portable: bool = False
 
 
 def decide(graph: Graph, found: Match, policy: Policy) -> Plan:
@@ -73,31 +61,21 @@ class _Choice:
                 continue
             try:
                 lowering.accepts(bundle)
+                if self.policy.profitable_only:
+                    lowering.pays(bundle, self.policy)
                 return lowering
             except Reject as reject:
                 reasons.append(f"{lowering.name}: {reject.reason}")
         raise Reject("; ".join(reasons) or "no lowering for these lanes")
 
     def drop_what_does_not_pay(self) -> None:
-        """Light regions that would have to gather their lanes and scatter them again."""
+        """Regions that would run too many kernels of their own for those they save."""
         for members in regions_of(self.graph, list(self.standing.values())):
-            if all(b.kind.light for b in members) and not self._at_ease(members):
+            found = gain(self.graph, self.found, self.lowerings, members)
+            if found < self.policy.min_gain:
                 for bundle in members:
-                    self.drop(bundle, "not fused: gathering the lanes would cost what it saves")
-
-    def _at_ease(self, members: list[Bundle]) -> bool:
-        """Whether lanes come in, or go out, without a gather or scatter of their own."""
-        return any(self._comes_for_free(b) or self._joined(b) for b in members)
-
-    def _comes_for_free(self, bundle: Bundle) -> bool:
-        pieces = self.found.pieces
-        return bundle.shared or all(v.index in pieces for row in bundle.inputs for v in row)
-
-    def _joined(self, bundle: Bundle) -> bool:
-        mine = {v.index for v in bundle.outputs}
-        readers = {c.index for v in bundle.outputs for c in self.graph.readers(v)}
-        rows = (self.found.joins[i][1] for i in readers if i in self.found.joins)
-        return any(sum(v.index in mine for v in row) > 1 for row in rows)
+                    self.drop(bundle, f"not fused: {found:.1f} times fewer kernels, the policy asks "
+                                      f"for {self.policy.min_gain}; measure to be sure")  # fmt: skip
 
     def order(self) -> tuple[Bundle | Call, ...]:
         """Producers first, each bundle one vertex; a bundle that closes a cycle is dropped."""

@@ -63,11 +63,16 @@ def _region(graph: Graph, plan: Plan, members: Sequence[Bundle]) -> RegionReport
 def _layer(bundle: Bundle, lanes: int) -> str:
     operation = bundle.layers[0]
     words = [_size(bundle, name) for name in SIZES if getattr(operation, name, None) is not None]
-    activation = getattr(operation, "activation", None)
-    if activation is not None and activation is not keras.activations.linear:
-        words.append(getattr(activation, "__name__", type(activation).__name__))
+    words += _activation_words(bundle)
     name = type(operation).__name__ + (f"({', '.join(words)})" if words else "")
     return name if bundle.size == lanes else f"{bundle.size} × {name}"
+
+
+def _activation_words(bundle: Bundle) -> list[str]:
+    functions = [getattr(layer, "activation", None) for layer in bundle.layers]
+    names = [getattr(f, "__name__", type(f).__name__) for f in functions if f is not None]
+    names = list(dict.fromkeys(names))
+    return [] if names in ([], ["linear"]) else ["/".join(names)]
 
 
 def _size(bundle: Bundle, name: str) -> str:
@@ -110,10 +115,22 @@ def _join(graph: Graph, plan: Plan, members: Sequence[Bundle]) -> str:
     return f" → {outputs} outputs" if outputs > 1 else ""
 
 
-def _padding(bundle: Bundle) -> int:
-    """Zeros that stand for a missing bias."""
+def padding_notes(plan: Plan) -> list[str]:
+    """What the zeros that a lowering adds mean for further training."""
+    missing = sum(_missing_biases(b) for b in plan.bundles)
+    if not missing:
+        return []
+    return [f"{missing} biases that were missing are zeros now; further training would move them"]
+
+
+def _missing_biases(bundle: Bundle) -> int:
     uses = [getattr(layer, "use_bias", None) for layer in bundle.layers]
-    if None in uses or not any(uses):
+    return uses.count(False) if any(uses) else 0
+
+
+def _padding(bundle: Bundle) -> int:
+    """How many parameters are zeros that stand for a missing bias."""
+    if not _missing_biases(bundle):
         return 0
-    width = bundle.layers[uses.index(True)].get_weights()[-1].shape[-1]
-    return width * uses.count(False)
+    without = (layer for layer in bundle.layers if not layer.use_bias)
+    return sum(layer.get_weights()[0].shape[-1] for layer in without)

@@ -6,8 +6,8 @@ from itertools import groupby
 from typing import Any
 
 from parallel_fuse.graph import Value
-from parallel_fuse.lanes import Lanes, pick
-from parallel_fuse.pieces import to_lanes, varying_axis
+from parallel_fuse.lanes import Lanes, Layout, pick
+from parallel_fuse.pieces import to_lanes, varying_axes
 from parallel_fuse.plan import Piece
 
 Tensor = Any
@@ -34,6 +34,7 @@ class Environment:
         self.replay = replay
         self.portable = portable
         self.known: dict[int, Tensor | LaneRef] = {}
+        self.joined: dict[int, tuple[Lanes, Layout]] = {}
 
     def bind(self, value: Value, tensor: Tensor) -> None:
         self.known[value.index] = tensor
@@ -41,6 +42,11 @@ class Environment:
     def bind_lanes(self, values: Iterable[Value], lanes: Lanes) -> None:
         for i, value in enumerate(values):
             self.known[value.index] = LaneRef(lanes, i)
+
+    def bind_join(self, value: Value, lanes: Lanes, layout: Layout) -> None:
+        """A tensor that is lanes laid side by side; cut at the same places it is them again."""
+        self.known[value.index] = lanes.to(layout)
+        self.joined[value.index] = lanes, layout
 
     def tensor(self, value: Value) -> Tensor:
         """One value on its own."""
@@ -51,7 +57,7 @@ class Environment:
 
     def lanes(self, values: Sequence[Value]) -> Lanes:
         """M values as lanes, by the cheapest way there is."""
-        if len({v.index for v in values}) == 1:
+        if len({self.pieces.get(v.index, v.index) for v in values}) == 1:
             return Lanes(len(values), same=self.tensor(values[0]), portable=self.portable)
         segments = self._segments(values)
         if len(segments) == 1:
@@ -84,11 +90,25 @@ class Environment:
             return [refs[0].lanes.take([r.index for r in refs])]
         if run[0].index in self.pieces:
             pieces = [self.pieces[v.index] for v in run]
-            axis = varying_axis(pieces)
-            if axis is not None and axis >= 0:
-                return [to_lanes(pieces, self.tensor(pieces[0].source), axis, self.portable)]
+            axes = varying_axes(pieces) or ()
+            again = self._joined_again(pieces, *axes) if len(axes) == 1 else None
+            if again is not None:
+                return [again]
+            if axes:
+                return [to_lanes(pieces, self.tensor(pieces[0].source), axes, self.portable)]
         tensors = [self.tensor(v) for v in run]
         return [Lanes(len(tensors), parts=tensors, portable=self.portable)]
+
+    def _joined_again(self, pieces: list[Piece], axis: int) -> Lanes | None:
+        """The lanes that a join laid side by side, if these pieces are they."""
+        lanes, layout = self.joined.get(pieces[0].source.index, (None, None))
+        plain = not pieces[0].inserts and sum(p is not None for p in pieces[0].picks) == 1
+        if lanes is None or lanes.sizes is not None or layout.axis != axis or not plain:
+            return None
+        size = pieces[0].source.shape[axis] // lanes.count
+        places = {_block(i, size) if layout.folded else i: i for i in range(lanes.count)}
+        numbers = [places.get(p.picks[axis]) for p in pieces]
+        return None if None in numbers else lanes.take(numbers)
 
     def _interleaved(self, values: Sequence[Value]) -> Lanes:
         """Values of few origins in a mixed order: gather by origin, then put into order."""
@@ -101,3 +121,7 @@ class Environment:
         back = sorted(range(len(order)), key=order.__getitem__)
         tensor = pick(joined.to(layout), back, layout.axis)
         return Lanes(len(values), {layout: tensor}, portable=self.portable)
+
+
+def _block(number: int, size: int) -> tuple[int, ...]:
+    return tuple(range(number * size, (number + 1) * size))

@@ -90,7 +90,7 @@ class _Replay:
         if max(counts.values(), default=0) < 2:
             return False
         if join.layout is not None:
-            self.env.bind(call.output, self.env.lanes(operands).to(join.layout(call)))
+            self.env.bind_join(call.output, self.env.lanes(operands), join.layout(call))
             return True
         self.env.bind(call.output, self._reduced(call, join, operands))
         return True

@@ -9,6 +9,7 @@ import pytest
 from keras import ops
 
 from parallel_fuse import NotEquivalentError, fuse_parallel_branches, verify_equivalence
+from parallel_fuse.policy import EVERYTHING
 from tests.builders import inputs_for, randomise
 
 TOLERANCE = 2e-5  # relative to the largest output; float32 sums of at most a few hundred terms
@@ -40,6 +41,7 @@ def assert_fuses(
     """
     randomise(model)
     before = snapshot(model)
+    options.setdefault("policy", EVERYTHING)  # small models: what fuses, not what pays
     fused, report = fuse_parallel_branches(model, return_report=True, **options)
     assert_unchanged(model, before)
     assert len(report.regions) == regions, f"{len(report.regions)} regions\n{report}"
@@ -68,6 +70,7 @@ def assert_fuses(
 def assert_rejects(model: keras.Model, reason: str, **options) -> None:
     """Nothing fuses, the result still computes the same, and the report gives the reason."""
     randomise(model)
+    options.setdefault("policy", EVERYTHING)
     fused, report = fuse_parallel_branches(model, return_report=True, **options)
     assert not report.regions, str(report)
     reasons = [str(miss) for miss in report.rejections]
@@ -191,6 +194,8 @@ def _swappable(model, report):
 
 def assert_is_fixed_point(fused) -> None:
     """Fusing again changes nothing."""
-    again, report = fuse_parallel_branches(fused, return_report=True, verify=False)
+    again, report = fuse_parallel_branches(
+        fused, return_report=True, verify=False, policy=EVERYTHING
+    )
     assert not report.regions, str(report)
     assert operation_names(again) == operation_names(fused)

@@ -9,9 +9,14 @@ from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from parallel_fuse.graph import Call
+from keras import tree
+
+from parallel_fuse import _keras
+from parallel_fuse.graph import Call, Value
 from parallel_fuse.lanes import Layout
+from parallel_fuse.plain import exact
 from parallel_fuse.plan import Bundle
+from parallel_fuse.policy import Policy
 
 Layer = Any
 Arrays = list[Any]
@@ -27,6 +32,10 @@ def no_unstack(arrays: Arrays, count: int) -> list[Arrays]:
 
 def always(bundle: Bundle) -> None:
     """Accepts every bundle."""
+
+
+def pays_always(bundle: Bundle, policy: Policy) -> None:
+    """Never slower, whatever the sizes."""
 
 
 def same_layout(bundle: Bundle, layout: Layout) -> Layout:
@@ -46,6 +55,8 @@ class Lowering:
         unstack: the inverse of `stack`: (weights, M) → M weight lists.
         makes: (bundle, layout eaten) → layout made; the same one by default.
         accepts: raises `Reject` with the reason where the lowering does not fit.
+        pays: (bundle, policy) → raises `Reject` where it is known to be slower than the lanes.
+        kernels: how many kernels a backend runs for it; the lanes' layers count one each.
         shared: eats the one tensor that all lanes read, instead of M.
         once: with `shared`: computes the one result that all lanes have in common.
         sizes: the widths of the lanes along the folded axis it makes, where they may differ.
@@ -59,6 +70,8 @@ class Lowering:
     unstack: Callable[[Arrays, int], list[Arrays]] = no_unstack
     makes: Callable[[Bundle, Layout], Layout] = same_layout
     accepts: Callable[[Bundle], None] = always
+    pays: Callable[[Bundle, Policy], None] = pays_always
+    kernels: int = 1
     shared: bool = False
     sizes: Callable[[Bundle], tuple[int, ...]] | None = None
     once: bool = False
@@ -103,6 +116,35 @@ def config_signature(call: Call, drop: Sequence[str] = ()) -> dict[str, Hashable
     config = call.operation.get_config()
     kept = config.keys() - HISTORY - set(drop)
     return {key: freeze(config[key]) for key in sorted(kept)}
+
+
+def operation_signature(call: Call) -> dict[str, Hashable]:
+    """A raw operation's attributes and the plain values it is called with.
+
+    Raises:
+        Reject: an array or a tensor that is no part of the graph takes part.
+    """
+    attributes = _keras.attributes(call.operation).items()
+    leaves = tree.flatten((call.args, call.kwargs))
+    return {
+        **{key: exact(value) for key, value in attributes},
+        "constants": exact([leaf for leaf in leaves if not isinstance(leaf, Value)]),
+        "output dtype": call.output.dtype,
+    }
+
+
+def twin_of(layer: Layer, common: dict, cls: type | None = None, **changes: Any) -> Layer:
+    """A new layer with this one's configuration, less its initializers: `stack` brings the weights,
+    and an initializer made for one lane may not fit M.
+
+    Args:
+        common: what the machine sets (`name`, `dtype`, `trainable`, `activation`).
+        cls: the class to make, where it is not the layer's own.
+        changes: attributes that differ from the layer's.
+    """
+    config = layer.get_config().items()
+    kept = {key: value for key, value in config if not key.endswith("_initializer")}
+    return (cls or type(layer)).from_config({**kept, **common, **changes})
 
 
 def freeze(value: Any) -> Hashable:

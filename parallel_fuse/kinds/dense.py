@@ -115,6 +115,7 @@ BATCHED = Lowering(
     build=build_batched,
     stack=stack_batched,
     unstack=unstack_batched,
+    kernels=3,  # product, bias, activation: a backend fuses them for single layers only
 )
 
 DENSE = Kind(

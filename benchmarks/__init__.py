@@ -1,0 +1,1 @@
+"""Timings of original and fused models. Never run by the tests: figures belong to a machine."""
