@@ -1,8 +1,23 @@
 """The kinds the package knows. To add one: `kinds=(MINE, *KINDS)`."""
 
+from parallel_fuse.kinds.activation import ACTIVATION, ELEMENTWISE, PRELU, SOFTMAX
 from parallel_fuse.kinds.base import Kind, Lowering
+from parallel_fuse.kinds.channelwise import CHANNELWISE
+from parallel_fuse.kinds.conv import CONV
 from parallel_fuse.kinds.dense import DENSE
+from parallel_fuse.kinds.normalization import BATCH_NORMALIZATION
+from parallel_fuse.kinds.pointwise import POINTWISE
 
-KINDS: tuple[Kind, ...] = (DENSE,)
+KINDS: tuple[Kind, ...] = (
+    DENSE,
+    CONV,
+    BATCH_NORMALIZATION,
+    CHANNELWISE,
+    ACTIVATION,
+    ELEMENTWISE,
+    SOFTMAX,
+    PRELU,
+    POINTWISE,
+)
 
 __all__ = ["KINDS", "Kind", "Lowering"]

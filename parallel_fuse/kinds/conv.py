@@ -1,0 +1,148 @@
+"""Conv1D, Conv2D, Conv3D: M convolutions become one with M times the groups.
+
+    x0 ── Conv ── y0
+    x1 ── Conv ── y1      →      (batch, …, M·C) ── GroupedConv(groups=M) ── (batch, …, M·F)
+    x2 ── Conv ── y2
+
+Lanes that read one tensor need no groups: one wide Conv makes all their filters, which may then
+differ in number. Branches that have groups of their own, g each, become M·g groups. `GroupedConv`
+is for TensorFlow; elsewhere a stock Conv with groups does as well. Assumes plain float kernels; a
+missing bias is filled with zeros.
+"""
+
+import keras
+from keras import layers
+
+from parallel_fuse.errors import Reject
+from parallel_fuse.graph import Call
+from parallel_fuse.kinds.base import Kind, Lowering, config_signature, twin_of
+from parallel_fuse.kinds.channels import folded_channels
+from parallel_fuse.kinds.weights import (
+    bias_option,
+    kernels_and_biases,
+    side_by_side,
+    taken_apart,
+    uses_bias,
+)
+from parallel_fuse.lanes import Layout
+from parallel_fuse.layers import GroupedConv1D, GroupedConv2D, GroupedConv3D
+from parallel_fuse.plan import Bundle
+from parallel_fuse.policy import Policy
+
+GROUPED_TWIN = {
+    layers.Conv1D: GroupedConv1D,
+    layers.Conv2D: GroupedConv2D,
+    layers.Conv3D: GroupedConv3D,
+}
+
+
+def signature(call: Call) -> dict:
+    """Filters may differ on a shared input, unless groups of their own forbid one wide Conv."""
+    attributes = config_signature(call, drop=("use_bias",))
+    if call.operation.groups > 1:
+        attributes["filters of a grouped branch"] = attributes.pop("filters")
+    return attributes
+
+
+def build_wide(bundle: Bundle, layout: Layout, common: dict) -> layers.Layer:
+    return _build(bundle, common, filters=sum(filters(bundle)))
+
+
+def build_grouped(bundle: Bundle, layout: Layout, common: dict) -> layers.Layer:
+    twin = GROUPED_TWIN[type(bundle.layers[0])]
+    return _build(bundle, common, twin, filters=sum(filters(bundle)), groups=_groups(bundle))
+
+
+def build_stock(bundle: Bundle, layout: Layout, common: dict) -> layers.Layer:
+    return _build(bundle, common, filters=sum(filters(bundle)), groups=_groups(bundle))
+
+
+def _build(bundle: Bundle, common: dict, cls: type | None = None, **changes) -> layers.Layer:
+    members = bundle.layers
+    return twin_of(
+        members[0],
+        common,
+        cls,
+        use_bias=uses_bias(members),
+        bias_regularizer=bias_option(members, "bias_regularizer"),
+        bias_constraint=bias_option(members, "bias_constraint"),
+        **changes,
+    )
+
+
+def _groups(bundle: Bundle) -> int:
+    return bundle.size * bundle.layers[0].groups
+
+
+def filters(bundle: Bundle) -> tuple[int, ...]:
+    return tuple(one.filters for one in bundle.layers)
+
+
+def stack(members) -> list:
+    """Kernels (…, C/g, F) and biases (F,), along the filters: lane by lane, group by group."""
+    return side_by_side(kernels_and_biases(members))
+
+
+def one_group(bundle: Bundle) -> None:
+    groups = bundle.layers[0].groups
+    if groups > 1:
+        raise Reject(f"groups {groups}: each filter reads a part of the shared input only")
+
+
+def on_tensorflow(bundle: Bundle) -> None:
+    if keras.config.backend() != "tensorflow":
+        raise Reject("a stock grouped convolution does as well on this backend")
+
+
+def grouped_pays(bundle: Bundle, policy: Policy) -> None:
+    if policy.jit:
+        raise Reject("under XLA a grouped convolution is slower than the branches")
+    if isinstance(bundle.layers[0], layers.Conv3D):
+        raise Reject("TensorFlow has no grouped 3D kernel on a CPU: lanes would run one by one")
+
+
+def stock_pays(bundle: Bundle, policy: Policy) -> None:
+    """On TensorFlow Keras hands it to XLA: 2 to 5 times slower than the branches on a CPU."""
+    if keras.config.backend() == "tensorflow":
+        raise Reject("on TensorFlow a stock grouped convolution is slower than the branches")
+
+
+WIDE = Lowering(
+    name="wide",
+    layouts=lambda bundle: None,
+    build=build_wide,
+    stack=stack,
+    unstack=taken_apart,
+    makes=lambda bundle, layout: folded_channels(bundle),
+    accepts=one_group,
+    shared=True,
+    sizes=filters,
+)
+
+GROUPED = Lowering(
+    name="grouped-conv",
+    layouts=lambda bundle: (folded_channels(bundle),),
+    build=build_grouped,
+    stack=stack,
+    unstack=taken_apart,
+    accepts=on_tensorflow,
+    pays=grouped_pays,
+    portable=False,
+)
+
+STOCK = Lowering(
+    name="grouped-conv-stock",
+    layouts=lambda bundle: (folded_channels(bundle),),
+    build=build_stock,
+    stack=stack,
+    unstack=taken_apart,
+    pays=stock_pays,
+)
+
+CONV = Kind(
+    handles=(layers.Conv1D, layers.Conv2D, layers.Conv3D),
+    signature=signature,
+    lowerings=(WIDE, GROUPED, STOCK),
+    shared_free=("filters",),
+    activation=True,
+)
