@@ -3,91 +3,158 @@ a call would grow their list of nodes, that is, change the user's model.
 """
 
 import logging
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import FunctionType
 from typing import Any
 
 import keras
+from keras import tree
 
 from parallel_fuse import _keras
+from parallel_fuse.state import copy_assets, copy_state
 
 logger = logging.getLogger("parallel_fuse")
+
+Layer = keras.layers.Layer
 
 
 class Cloner:
     """Makes one twin per operation, so that shared layers stay shared.
 
-    `reused` lists the names of layers that could not be cloned and now belong to both models.
+    `sharing` maps the names of layers that could not be cloned to the reason. Their twins are
+    objects of their own, but hold the original's weights.
     """
 
     def __init__(self) -> None:
         self.twins: dict[int, Any] = {}
-        self.reused: list[str] = []
+        self.sharing: dict[str, str] = {}
+        self._made: set[int] = set()
 
-    def twin(self, operation: Any, name: str) -> tuple[Any, bool]:
-        """(the twin, whether it is new and still waits for its weights)."""
-        known = self.twins.get(id(operation))
-        if known is not None:
-            return known, False
-        twin = self.twins[id(operation)] = self._make(operation, name)
-        return twin, twin is not operation and isinstance(operation, keras.layers.Layer)
+    def call(self, operation: Any, name: str, run: Callable[[Any], Any]) -> Any:
+        """What `run` gives for the operation's twin; the first call makes the twin, called `name`.
 
-    def _make(self, operation: Any, name: str) -> Any:
-        if not isinstance(operation, keras.layers.Layer):
-            return _keras.fresh_operation(operation, name)
+        `run` calls the operation it is given, and raises if the outputs are not as they should be.
+        """
+        twin = self.twins.get(id(operation))
+        if twin is not None:
+            return run(twin)
+        if not isinstance(operation, Layer):
+            return run(self._keep(operation, _keras.fresh_operation(operation, name)))
         try:
-            return _clone_layer(operation, name)
-        except Exception as error:  # a custom layer may fail in any way it likes
+            twin = _named(clone_layer(operation), name)
+            copy_assets(operation, twin)
+            outputs = run(twin)
+            copy_state(operation, twin)
+            self._keep(operation, twin)
+            return outputs
+        except Exception as error:  # noqa: BLE001 - a custom layer may fail in any way it likes
+            self.sharing[operation.name] = _first_line(error)
             logger.debug("cannot clone %s: %s", operation.name, error)
-            return self._reuse(operation)
+        return run(self._keep(operation, _keras.sharing_twin(operation, name)))
 
-    def _reuse(self, operation: Any) -> Any:
-        self.reused.append(operation.name)
-        return operation
+    def made(self, operation: Any) -> bool:
+        """Whether an operation is one of the twins."""
+        return id(operation) in self._made
 
-    def replace_by_original(self, operation: Any) -> Any:
-        """Gives up on a twin whose variables do not match."""
-        self.twins[id(operation)] = operation
-        return self._reuse(operation)
+    def _keep(self, operation: Any, twin: Any) -> Any:
+        self.twins[id(operation)] = twin
+        self._made.add(id(twin))
+        return twin
+
+    def notes(self) -> list[str]:
+        return [
+            f"layer '{name}' could not be cloned, both models hold the same weights ({reason})"
+            for name, reason in self.sharing.items()
+        ]
 
 
-def _clone_layer(layer: keras.layers.Layer, name: str) -> keras.layers.Layer:
+def _first_line(error: Exception) -> str:
+    lines = str(error).strip().splitlines() or [type(error).__name__]
+    return lines[0] if len(lines[0]) < 100 else lines[0][:97] + "…"
+
+
+def clone_layer(layer: Layer) -> Layer:
+    """A new layer of the same class and configuration, without weights yet.
+
+    Raises:
+        Exception: whatever the layer's own class raises.
+    """
     if type(layer) is keras.layers.Lambda:
-        return _clone_lambda(layer, name)
-    if isinstance(layer, keras.Model):
-        return keras.models.clone_model(layer)
-    if _has_assets(layer):
-        raise ValueError("holds state outside its variables (a vocabulary)")
-    return type(layer).from_config({**layer.get_config(), "name": name})
+        return _clone_lambda(layer)
+    if _keras.functional_inside(layer) is not None:
+        return keras.models.clone_model(layer, clone_function=clone_layer)
+    config = layer.get_config()
+    policy = None if "dtype" in config else layer.dtype_policy
+    with keras.utils.custom_object_scope(_custom_objects(layer)), _default_policy(policy):
+        return _from_configs(layer, config)
 
 
-def _clone_lambda(layer: keras.layers.Lambda, name: str) -> keras.layers.Lambda:
+def _from_configs(layer: Layer, config: dict) -> Layer:
+    """Functions and layers go in as live objects: written down and read again they may be lost.
+
+    A class whose `from_config` expects them written down gets them so.
+    """
+    try:
+        return type(layer).from_config(_with_live_objects(layer, config))
+    except Exception as error:  # noqa: BLE001 - any class may read its config in its own way
+        logger.debug("%s does not take live objects: %s", layer.name, error)
+        return type(layer).from_config(layer.get_config())
+
+
+def _with_live_objects(layer: Layer, config: dict) -> dict:
+    functions = ((key, getattr(layer, key, None)) for key, value in config.items() if value)
+    live = {key: f for key, f in functions if isinstance(f, FunctionType)}
+    rest = {key: value for key, value in config.items() if key not in live}
+    swap = lambda x: clone_layer(x) if isinstance(x, Layer) else x  # noqa: E731
+    return {**tree.map_structure(swap, rest), **live}
+
+
+def twin_of(thing: Any) -> Any:
+    """A new optimizer or metric of the same class and configuration."""
+    with keras.utils.custom_object_scope(_custom_objects(thing)):
+        return type(thing).from_config(thing.get_config())
+
+
+def _custom_objects(thing: Any) -> dict[str, Any]:
+    """The classes and functions that a configuration may mention by name."""
+    inside = _keras.sublayers(thing) or [thing]
+    values = [value for one in inside for value in vars(one).values()]
+    functions = {f.__name__: f for f in values if isinstance(f, FunctionType)}
+    classes = {type(x).__name__: type(x) for x in [*inside, *values] if _is_custom(type(x))}
+    return {**functions, **classes}
+
+
+def _is_custom(cls: type) -> bool:
+    return cls.__module__.split(".")[0] not in ("keras", "builtins")
+
+
+@contextmanager
+def _default_policy(policy: Any) -> Iterator[None]:
+    """A layer that does not write its dtype down takes the policy of the day."""
+    if policy is None:
+        yield
+        return
+    before = keras.config.dtype_policy()
+    keras.config.set_dtype_policy(policy)
+    try:
+        yield
+    finally:
+        keras.config.set_dtype_policy(before)
+
+
+def _named(twin: Layer, name: str) -> Layer:
+    """Not every class takes a name; before it is built, a name is only a name."""
+    _keras.rename(twin, name)
+    return twin
+
+
+def _clone_lambda(layer: keras.layers.Lambda) -> keras.layers.Lambda:
     """From the live function: serialising it would lose closures and default arguments."""
-    config = keras.layers.Layer.get_config(layer)
-    options = {"dtype": layer.dtype_policy, "trainable": config["trainable"]}
     return keras.layers.Lambda(
-        layer.function, arguments=layer.arguments, name=name, **_keras.lambda_options(layer),
-        **options,
-    )  # fmt: skip
-
-
-def _has_assets(layer: keras.layers.Layer) -> bool:
-    return hasattr(type(layer), "save_assets")
-
-
-def copy_variables(source: keras.layers.Layer, target: keras.layers.Layer) -> bool:
-    """Copies every variable of a layer to its twin; False, with nothing copied, if they differ."""
-    pairs = list(zip(source.variables, target.variables))
-    same_count = len(source.variables) == len(target.variables)
-    if not same_count or any(tuple(a.shape) != tuple(b.shape) for a, b in pairs):
-        return False
-    for mine, theirs in pairs:
-        theirs.assign(mine)
-    if type(source).load_own_variables is not keras.layers.Layer.load_own_variables:
-        _through_store(source, target)
-    return True
-
-
-def _through_store(source: keras.layers.Layer, target: keras.layers.Layer) -> None:
-    """Layers with a loader of their own (Normalization) derive more from it than variables."""
-    store: dict = {}
-    source.save_own_variables(store)
-    target.load_own_variables(store)
+        layer.function,
+        arguments=layer.arguments,
+        dtype=layer.dtype_policy,
+        trainable=layer.trainable,
+        **_keras.lambda_options(layer),
+    )

@@ -3,16 +3,18 @@
 from typing import Any
 
 import keras
-from keras import layers, tree
+from keras import tree
 
 from parallel_fuse import _keras
-from parallel_fuse.clone import Cloner, copy_variables
+from parallel_fuse.clone import Cloner
 from parallel_fuse.emit import emit
 from parallel_fuse.gather import Environment, LaneRef
 from parallel_fuse.graph import Call, Graph, Value
-from parallel_fuse.lanes import Lanes, Layout
-from parallel_fuse.names import Names, bundle_name
+from parallel_fuse.lanes import Layout
+from parallel_fuse.names import Names, bundle_name, name_outputs, name_the_rest
 from parallel_fuse.plan import Bundle, Plan
+from parallel_fuse.shell import like
+from parallel_fuse.state import check_outputs
 
 Tensor = Any
 
@@ -34,9 +36,9 @@ class _Replay:
         self.plan = plan
         self.cloner = Cloner()
         self.env = Environment(plan.pieces, self._materialise, portable)
-        functional = _keras.functional_inside(graph.model)
-        self.output_names = list(functional.output_names)
-        self.names = Names([*self.output_names, *(t.name for t in functional.inputs)])
+        self.input_names, self.output_names = _keras.names(graph.model)
+        self.names = Names([*self.input_names, *self.output_names, *_names_kept(graph, plan)])
+        self.owners = _owners_of_output_names(graph, plan, self.output_names)
         self.wanted = _wanted(graph, plan)
         self.lazy = _lazy(graph, plan)
         self.alone = _read_alone(graph, plan)
@@ -46,15 +48,16 @@ class _Replay:
         new_inputs = self._inputs(inputs)
         for step in self.plan.order:
             self._step(step)
-        named = iter([self._output(i) for i in range(len(self.graph.outputs))])
-        new_outputs = tree.map_structure(lambda _: next(named), outputs)
-        return keras.Model(new_inputs, new_outputs, name=self.graph.model.name)
+        tensors = [self.env.tensor(value) for value in self.graph.outputs]
+        named = name_outputs(tensors, self.output_names, self.names, self.cloner.made)
+        name_the_rest(tree.flatten(new_inputs), named, self.names, self.cloner.made)
+        new_outputs = tree.pack_sequence_as(outputs, named)
+        model, notes = like(self.graph.model, new_inputs, new_outputs)
+        self.class_notes = notes
+        return model
 
     def notes(self) -> list[str]:
-        return [
-            f"layer '{name}' could not be cloned: the new model uses the original's object"
-            for name in self.cloner.reused
-        ]
+        return [*self.cloner.notes(), *self.class_notes]
 
     def _inputs(self, structure: Any) -> Any:
         old = tree.flatten(structure)
@@ -135,45 +138,25 @@ class _Replay:
 
     def _call(self, call: Call) -> None:
         """One call, as it was, of the operation's twin."""
-        twin, waits = self.cloner.twin(call.operation, self._name_for(call))
-        outputs = self._run(twin, call)
-        if waits and not copy_variables(call.operation, twin):
-            outputs = self._run(self.cloner.replace_by_original(call.operation), call)
-        for value, tensor in zip(call.outputs, tree.flatten(outputs)):
-            self.env.bind(value, tensor)
-
-    def _run(self, operation: Any, call: Call) -> Any:
         swap = lambda x: self.env.tensor(x) if isinstance(x, Value) else x  # noqa: E731
         args, kwargs = tree.map_structure(swap, (call.args, call.kwargs))
-        return operation(*args, **kwargs)
+
+        def run(operation: Any) -> list[Tensor]:
+            outputs = tree.flatten(operation(*args, **kwargs))
+            check_outputs(operation, outputs, call.outputs)
+            return outputs
+
+        outputs = self.cloner.call(call.operation, self._name_for(call), run)
+        for value, tensor in zip(call.outputs, outputs):
+            self.env.bind(value, tensor)
 
     def _name_for(self, call: Call) -> str:
         if id(call.operation) in self.cloner.twins:
             return ""
-        owns = not call.scope and call.name in self.output_names
-        if owns and any(v in self.graph.outputs for v in call.outputs):
+        mine = call.name not in self.output_names or id(call.operation) in self.owners
+        if mine and not call.scope:
             return self.names.claim(call.name)
         return self.names.fresh(call.name, "_".join((*call.scope, call.name)))
-
-    def _output(self, i: int) -> Tensor:
-        """An output under its old name: losses, metrics and signatures are keyed by it."""
-        tensor, name = self.env.tensor(self.graph.outputs[i]), self.output_names[i]
-        maker = _keras.maker_of(tensor)
-        if maker.name == name:
-            return tensor
-        if self._may_rename(tensor, maker) and name not in self.names.used:
-            _keras.rename(maker, self.names.claim(name))
-            return tensor
-        fresh = name if name not in self.names.used else self.names.fresh(name)
-        return layers.Identity(name=self.names.claim(fresh), dtype=tensor.dtype)(tensor)
-
-
-    def _may_rename(self, tensor: Tensor, maker: Any) -> bool:
-        """Our own reshapes and activations; a twin of the user's operation keeps its name."""
-        plain = not isinstance(maker, layers.Layer) or type(maker) is layers.Activation
-        ours = not any(maker is twin for twin in self.cloner.twins.values())
-        single = len(_keras.node_of(tensor).outputs) == 1
-        return plain and ours and single and maker.name not in self.output_names
 
 
 def _fresh_input(tensor: Tensor) -> Tensor:
@@ -181,11 +164,37 @@ def _fresh_input(tensor: Tensor) -> Tensor:
     return type(layer).from_config(layer.get_config()).output
 
 
+def _names_kept(graph: Graph, plan: Plan) -> set[str]:
+    """Names of the model's own operations that stay as they are."""
+    bundled = {call.index for bundle in plan.bundles for call in bundle.calls}
+    return {c.name for c in graph.calls if not c.scope and c.index not in bundled}
+
+
+def _owners_of_output_names(graph: Graph, plan: Plan, names: list[str]) -> set[int]:
+    """Ids of the operations that stay and alone make all outputs of their name."""
+    bundled = {call.index for bundle in plan.bundles for call in bundle.calls}
+    makers: dict[str, set[Call | None]] = {}
+    for value, name in zip(graph.outputs, names):
+        makers.setdefault(name, set()).add(graph.producer(value))
+
+    def stays(call: Call | None, alone: bool) -> bool:
+        if call is None or call.scope or call.index in bundled:
+            return False
+        return alone or call.index not in plan.joins
+
+    return {
+        id(call.operation)
+        for calls in makers.values()
+        if all(stays(call, alone=len(calls) == 1) for call in calls)
+        for call in calls
+    }
+
+
 def _lazy(graph: Graph, plan: Plan) -> set[int]:
     """Calls to replay only if somebody needs their result: selections, inner calls of chains."""
     selections = {c.index for c in graph.calls if all(v.index in plan.pieces for v in c.outputs)}
     inner = set()
-    for index, (join, operands) in plan.joins.items():
+    for index, (_, operands) in plan.joins.items():
         direct = {v.index for v in operands}
         waiting = [v for v in graph.calls[index].inputs if v.index not in direct]
         while waiting:

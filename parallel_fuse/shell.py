@@ -1,0 +1,68 @@
+"""The model around the layers: its class, name, flags and compile configuration."""
+
+from typing import Any
+
+import keras
+from keras import tree
+
+from parallel_fuse import _keras
+from parallel_fuse.clone import twin_of
+
+_SET_BY_COMPILE = frozenset("optimizer loss stop_training".split())
+
+
+def like(model: keras.Model, inputs: Any, outputs: Any) -> tuple[keras.Model, list[str]]:
+    """A model of the same class and name around other layers, and notes on what was lost.
+
+    A user's own class is kept where it is made from inputs and outputs, as functional models are:
+    then its methods (`train_step`, …) are kept too.
+    """
+    own = not _keras.is_plain_model(model) and _keras.takes_inputs_and_outputs(type(model))
+    cls = type(model) if own else keras.Model
+    fused = cls(inputs, outputs, name=model.name, trainable=model.trainable)
+    fused.dtype_policy = model.dtype_policy
+    return fused, _notes(model, fused)
+
+
+def _notes(model: keras.Model, fused: keras.Model) -> list[str]:
+    if _keras.is_plain_model(model):
+        return []
+    name = type(model).__name__
+    if type(fused) is not type(model):
+        methods = _listing(n for n in vars(type(model)) if not n.startswith("_"))
+        return [f"a plain keras.Model instead of a {name}, whose methods are lost ({methods})"]
+    extra = vars(model).keys() - vars(fused).keys() - _SET_BY_COMPILE
+    lost = sorted(n for n in extra if not n.startswith("_"))
+    return [f"attributes set on the {name} are not carried over: {_listing(lost)}"] if lost else []
+
+
+def _listing(names: Any) -> str:
+    names = list(names)
+    return ", ".join(names[:5]) + (", …" if len(names) > 5 else "") or "none"
+
+
+def recompile(model: keras.Model, fused: keras.Model) -> list[str]:
+    """Compiles `fused` as `model` is; says what could not be carried over.
+
+    Losses keep no state, so that both models may use one; the optimizer and the metrics are new.
+    The optimizer's accumulated state belongs to weights that no longer exist one by one.
+    """
+    if not model.compiled:
+        return []
+    if type(fused).compile is not keras.Model.compile:
+        return [f"not compiled: {type(fused).__name__} has a compile() of its own"]
+    try:
+        fused.compile(**_arguments(model))
+    except Exception as error:  # noqa: BLE001 - custom metrics and optimizers can fail in any way
+        return [f"not compiled: the compile configuration could not be rebuilt ({error})"]
+    return ["compiled as the original; the optimizer starts without its accumulated state"]
+
+
+def _arguments(model: keras.Model) -> dict[str, Any]:
+    arguments = _keras.compile_arguments(model)
+    if arguments is None:
+        raise ValueError("expected a configuration from compile(). Received: none")
+    stateful = (keras.optimizers.Optimizer, keras.metrics.Metric)
+    swap = lambda x: twin_of(x) if isinstance(x, stateful) else x  # noqa: E731
+    renewed = ("optimizer", "metrics", "weighted_metrics")
+    return {k: tree.map_structure(swap, v) if k in renewed else v for k, v in arguments.items()}
