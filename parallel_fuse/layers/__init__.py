@@ -1,0 +1,6 @@
+"""Keras layers for jobs that no stock layer does as fast, or at all."""
+
+from parallel_fuse.layers.grouped_conv import GroupedConv1D, GroupedConv2D, GroupedConv3D
+from parallel_fuse.layers.reshaping import FoldLanes, UnfoldLanes
+
+__all__ = ["FoldLanes", "GroupedConv1D", "GroupedConv2D", "GroupedConv3D", "UnfoldLanes"]
