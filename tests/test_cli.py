@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 import zipfile
+from importlib import metadata
 from pathlib import Path
 
 import h5py
@@ -455,6 +456,14 @@ def test_exit_codes_are_documented():
     assert table == {str(int(code)): MEANINGS[code] for code in Exit}
     for code in Exit:
         assert f"{int(code):>2}  {MEANINGS[code]}" in shown
+
+
+def test_version_is_that_of_the_package():
+    try:
+        version = metadata.version("parallel-fuse")
+    except metadata.PackageNotFoundError:
+        pytest.skip("parallel-fuse is not installed here, so it has no version to show")
+    assert run("--version").stdout == f"parallel-fuse, version {version}\n"
 
 
 def test_help_needs_no_keras():
