@@ -1,5 +1,6 @@
 """New tensors for old values, singly or as lanes. The environment of the replay."""
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import groupby
@@ -11,6 +12,7 @@ from parallel_fuse.pieces import to_lanes, varying_axes
 from parallel_fuse.plan import Piece
 
 Tensor = Any
+SINGLE = ("single",)
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,13 +61,25 @@ class Environment:
         """M values as lanes, by the cheapest way there is."""
         if len({self.pieces.get(v.index, v.index) for v in values}) == 1:
             return Lanes(len(values), same=self.tensor(values[0]), portable=self.portable)
-        segments = self._segments(values)
-        if len(segments) == 1:
-            return segments[0]
-        owners = {id(r.lanes) for r in map(self._ref, values) if r is not None}
-        if len(owners) < len(segments) and len({v.shape for v in values}) == 1:
+        origins = [origin for origin, _ in groupby(values, key=self._origin)]
+        repeated = {o for o, times in Counter(origins).items() if times > 1} - {SINGLE}
+        if repeated and len({v.shape for v in values}) == 1:
             return self._interleaved(values)
-        return Lanes(len(values), parts=segments, portable=self.portable)
+        return self._side_by_side(self._segments(values))
+
+    def _side_by_side(self, segments: Sequence[Lanes]) -> Lanes:
+        """Segments as one; neighbours that are single tensors are stacked together."""
+        merged: list[Lanes] = []
+        for single, run in groupby(segments, key=_is_list):
+            run = list(run)
+            merged += [self._of([t for s in run for t in s.parts])] if single else run
+        if len(merged) == 1:
+            return merged[0]
+        count = sum(part.count for part in merged)
+        return Lanes(count, parts=merged, portable=self.portable)
+
+    def _of(self, tensors: Sequence[Tensor]) -> Lanes:
+        return Lanes(len(tensors), parts=tensors, portable=self.portable)
 
     def _ref(self, value: Value) -> LaneRef | None:
         found = self.known.get(value.index)
@@ -77,7 +91,7 @@ class Environment:
         if ref is not None:
             return ("lanes", id(ref.lanes))
         piece = self.pieces.get(value.index)
-        return ("single",) if piece is None else ("piece", piece.source.index, piece.inserts)
+        return SINGLE if piece is None else ("piece", piece.source.index, piece.inserts)
 
     def _segments(self, values: Sequence[Value]) -> list[Lanes]:
         """Runs of neighbours that come from one place, each as lanes."""
@@ -96,8 +110,7 @@ class Environment:
                 return [again]
             if axes:
                 return [to_lanes(pieces, self.tensor(pieces[0].source), axes, self.portable)]
-        tensors = [self.tensor(v) for v in run]
-        return [Lanes(len(tensors), parts=tensors, portable=self.portable)]
+        return [self._of([self.tensor(v) for v in run])]
 
     def _joined_again(self, pieces: list[Piece], axis: int) -> Lanes | None:
         """The lanes that a join laid side by side, if these pieces are they."""
@@ -112,15 +125,22 @@ class Environment:
 
     def _interleaved(self, values: Sequence[Value]) -> Lanes:
         """Values of few origins in a mixed order: gather by origin, then put into order."""
-        order = sorted(range(len(values)), key=lambda i: str(self._origin(values[i])))
+        places: dict = {}
+        ranks = [places.setdefault(self._origin(v), len(places)) for v in values]
+        order = sorted(range(len(values)), key=ranks.__getitem__)
         parts = self._segments([values[i] for i in order])
-        joined = Lanes(len(values), parts=parts, portable=self.portable)
         layout = next((v.apart for p in parts for v in p.layouts), None)
         if layout is None:
-            return joined
+            return self._side_by_side(self._segments(values))
         back = sorted(range(len(order)), key=order.__getitem__)
-        tensor = pick(joined.to(layout), back, layout.axis)
+        tensor = pick(self._side_by_side(parts).to(layout), back, layout.axis)
         return Lanes(len(values), {layout: tensor}, portable=self.portable)
+
+
+def _is_list(lanes: Lanes) -> bool:
+    """Whether the lanes are tensors one by one and nothing else."""
+    parts = lanes.parts or (lanes,)
+    return not lanes.views and not any(isinstance(part, Lanes) for part in parts)
 
 
 def _block(number: int, size: int) -> tuple[int, ...]:
