@@ -4,14 +4,32 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from keras import tree
+
 from parallel_fuse.graph import Call, Value
 from parallel_fuse.lanes import Lanes, Layout
 
 Tensor = Any
 
 
-def all_inputs(call: Call) -> tuple[Value, ...]:
-    return call.inputs
+def all_inputs(call: Call, neutral: float | None = None) -> tuple[Value, ...]:
+    """Every tensor of a call, in order; none where it does more than join them.
+
+    A number or an array beside the tensors would be lost, unless it is the `neutral` element (the
+    0 that `sum([…])` begins with); so would a cast by the layer's dtype policy and a loss of its
+    own.
+    """
+    leaves = [x for x in tree.flatten((call.args, call.kwargs)) if not _idle(x, neutral)]
+    plain = all(isinstance(leaf, Value) for leaf in leaves)
+    casts = any(value.dtype != call.output.dtype for value in call.inputs)
+    loses = getattr(call.operation, "activity_regularizer", None) is not None
+    return call.inputs if plain and not casts and not loses else ()
+
+
+def _idle(leaf: Any, neutral: float | None) -> bool:
+    if leaf is None:
+        return True
+    return neutral is not None and type(leaf) in (int, float) and leaf == neutral
 
 
 @dataclass(frozen=True)
@@ -26,8 +44,8 @@ class Join:
             a join that only lays lanes side by side.
         combine: (call, tensors, counts) → the result, from the reductions of several groups of
             operands; `counts` says how many operands each stands for.
-        associative: a chain of two-operand calls is one join of all their operands.
-        operands: call → the joined values, in order.
+        associative: a join of joins, such as (a + b) + c, is one join of all their operands.
+        operands: call → the joined values, in order; none where the call does more than join.
     """
 
     handles: tuple[type, ...]

@@ -5,13 +5,14 @@
 Only operands of one shape are reduced; broadcasting operands keep the original call.
 """
 
+from functools import partial
 from functools import reduce as fold
 
 from keras import layers, ops
 
 from parallel_fuse import _keras
 from parallel_fuse.graph import Call
-from parallel_fuse.joins.base import Join
+from parallel_fuse.joins.base import Join, all_inputs
 from parallel_fuse.lanes import Lanes, Tensor
 
 
@@ -29,14 +30,31 @@ def reduction(over, pair, mean: bool = False):
     return {"reduce": reduce, "combine": combine}
 
 
-ADD = Join((layers.Add, _keras.Add), **reduction(ops.sum, ops.add), associative=True)
-AVERAGE = Join((layers.Average,), **reduction(ops.sum, ops.add, mean=True))
+def from_identity(neutral: float):
+    """Operands of a chain that may begin with its neutral element, as Python's `sum` does."""
+    return partial(all_inputs, neutral=neutral)
+
+
+ADD = Join(
+    handles=(layers.Add, _keras.Add),
+    **reduction(ops.sum, ops.add),
+    associative=True,
+    operands=from_identity(0),
+)
+AVERAGE = Join(handles=(layers.Average,), **reduction(ops.sum, ops.add, mean=True))
 MAXIMUM = Join(
-    (layers.Maximum, _keras.Maximum), **reduction(ops.max, ops.maximum), associative=True
+    handles=(layers.Maximum, _keras.Maximum),
+    **reduction(ops.max, ops.maximum),
+    associative=True,
 )
 MINIMUM = Join(
-    (layers.Minimum, _keras.Minimum), **reduction(ops.min, ops.minimum), associative=True
+    handles=(layers.Minimum, _keras.Minimum),
+    **reduction(ops.min, ops.minimum),
+    associative=True,
 )
 MULTIPLY = Join(
-    (layers.Multiply, _keras.Multiply), **reduction(ops.prod, ops.multiply), associative=True
+    handles=(layers.Multiply, _keras.Multiply),
+    **reduction(ops.prod, ops.multiply),
+    associative=True,
+    operands=from_identity(1),
 )

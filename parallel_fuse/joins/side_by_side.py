@@ -2,6 +2,8 @@
 
     y0, y1, y2 ── Concatenate(-1)      →      (batch, …, M, C) ── reshape ── (batch, …, M·C)
     y0, y1, y2 ── stack(axis=1)        →      (batch, M, …, C): nothing to do
+
+A Concatenate of Concatenates along one axis is one join of all their operands.
 """
 
 from keras import layers
@@ -21,5 +23,9 @@ def stacked(call: Call) -> Layout:
     return Layout(call.operation.axis % len(call.output.shape))
 
 
-CONCATENATE = Join(handles=(layers.Concatenate, _keras.Concatenate), layout=concatenated)
+CONCATENATE = Join(
+    handles=(layers.Concatenate, _keras.Concatenate),
+    layout=concatenated,
+    associative=True,
+)
 STACK = Join(handles=(_keras.Stack,), layout=stacked)
