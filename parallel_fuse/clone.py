@@ -2,6 +2,7 @@
 a call would grow their list of nodes, that is, change the user's model.
 """
 
+import inspect
 import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -84,10 +85,20 @@ def clone_layer(layer: Layer) -> Layer:
         return _clone_lambda(layer)
     if _keras.functional_inside(layer) is not None:
         return keras.models.clone_model(layer, clone_function=clone_layer)
-    config = layer.get_config()
+    config = _config(layer)
     policy = None if "dtype" in config else layer.dtype_policy
     with keras.utils.custom_object_scope(_custom_objects(layer)), _default_policy(policy):
         return _from_configs(layer, config)
+
+
+def _config(layer: Layer) -> dict:
+    """The configuration, less what every layer writes down but not every class takes."""
+    config = _keras.config_of(layer)
+    parameters = inspect.signature(type(layer).__init__).parameters.values()
+    if any(p.kind is p.VAR_KEYWORD for p in parameters):
+        return config
+    common = {"name", "trainable", "dtype"} - {p.name for p in parameters}
+    return {key: value for key, value in config.items() if key not in common}
 
 
 def _from_configs(layer: Layer, config: dict) -> Layer:
@@ -99,7 +110,7 @@ def _from_configs(layer: Layer, config: dict) -> Layer:
         return type(layer).from_config(_with_live_objects(layer, config))
     except Exception as error:  # noqa: BLE001 - any class may read its config in its own way
         logger.debug("%s does not take live objects: %s", layer.name, error)
-        return type(layer).from_config(layer.get_config())
+        return type(layer).from_config(_config(layer))
 
 
 def _with_live_objects(layer: Layer, config: dict) -> dict:
