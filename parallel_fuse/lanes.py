@@ -154,7 +154,7 @@ class Lanes:
     def apart(self) -> tuple[Layout, Tensor]:
         """The lanes with an axis of their own, wherever that costs least."""
         found = next((v for v in self.views if not v.folded), None)
-        layout = found or next(iter(self.views)).apart
+        layout = found or next(iter(self.views), LEADING).apart
         return layout, self.to(layout)
 
     def lane(self, index: int) -> Tensor:
@@ -180,7 +180,8 @@ class Lanes:
         if self.same is not None:
             return [self.same] * self.count
         if self.parts is not None:
-            return [t for part in self.parts for t in _as_lanes(part).all()]
+            single = (part.all() if isinstance(part, Lanes) else [part] for part in self.parts)
+            return [tensor for part in single for tensor in part]
         if self.sizes is not None:
             (layout, tensor), *_ = self.views.items()
             return list(ops.split(tensor, list(accumulate(self.sizes))[:-1], axis=layout.axis))

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+import keras
 from keras import tree
 
 from parallel_fuse.graph import Call, Value
@@ -16,14 +17,19 @@ def all_inputs(call: Call, neutral: float | None = None) -> tuple[Value, ...]:
     """Every tensor of a call, in order; none where it does more than join them.
 
     A number or an array beside the tensors would be lost, unless it is the `neutral` element (the
-    0 that `sum([…])` begins with); so would a cast by the layer's dtype policy and a loss of its
-    own.
+    0 that `sum([…])` begins with); so would a cast by the layer's dtype policy, a mask that the
+    layer makes of its operands' masks, and a loss of its own.
     """
     leaves = [x for x in tree.flatten((call.args, call.kwargs)) if not _idle(x, neutral)]
     plain = all(isinstance(leaf, Value) for leaf in leaves)
     casts = any(value.dtype != call.output.dtype for value in call.inputs)
-    loses = getattr(call.operation, "activity_regularizer", None) is not None
-    return call.inputs if plain and not casts and not loses else ()
+    return call.inputs if plain and not casts and not _layer_does_more(call) else ()
+
+
+def _layer_does_more(call: Call) -> bool:
+    if not isinstance(call.operation, keras.layers.Layer):
+        return False
+    return call.operation.activity_regularizer is not None or any(v.masked for v in call.inputs)
 
 
 def _idle(leaf: Any, neutral: float | None) -> bool:
