@@ -10,6 +10,7 @@ from graphlib import CycleError, TopologicalSorter
 from parallel_fuse.errors import Reject
 from parallel_fuse.graph import Call, Graph, Value
 from parallel_fuse.kinds.base import Lowering
+from parallel_fuse.masks import mask_readers
 from parallel_fuse.match import Match
 from parallel_fuse.plan import Bundle, Plan, Rejection
 from parallel_fuse.policy import Policy
@@ -35,6 +36,7 @@ class _Choice:
         self.policy = policy
         self.standing = {bundle.index: bundle for bundle in found.bundles}
         self.lowerings: dict[int, Lowering] = {}
+        self.mask_readers = mask_readers(graph)
         self.rejections: list[Rejection] = list(found.rejections)
 
     def drop(self, bundle: Bundle, reason: str) -> None:
@@ -50,6 +52,9 @@ class _Choice:
                 self.drop(bundle, reject.reason)
 
     def _lowering(self, bundle: Bundle) -> Lowering:
+        reader = self._mask_reader(bundle)
+        if reader:
+            raise Reject(f"its mask is picked up by {reader}")
         if bundle.size < self.policy.min_lanes:
             raise Reject(f"{bundle.size} lanes, the policy asks for {self.policy.min_lanes}")
         reasons = []
@@ -67,6 +72,10 @@ class _Choice:
             except Reject as reject:
                 reasons.append(f"{lowering.name}: {reject.reason}")
         raise Reject("; ".join(reasons) or "no lowering for these lanes")
+
+    def _mask_reader(self, bundle: Bundle) -> str | None:
+        readers = (self.mask_readers.get(value.index) for value in bundle.outputs)
+        return next(filter(None, readers), None)
 
     def drop_what_does_not_pay(self) -> None:
         """Regions that would run too many kernels of their own for those they save."""

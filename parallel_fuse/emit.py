@@ -55,7 +55,7 @@ def _input(lanes: Lanes, lowering: Lowering, layout: Layout) -> Tensor:
 
 def _unmasked(tensor: Tensor) -> Tensor:
     """Keras hands a tensor's mask to the next layer by itself; the single lanes had none."""
-    return tensor[...] if _keras.has_mask(tensor) else tensor
+    return tensor[..., :] if _keras.has_mask(tensor) else tensor
 
 
 def _call(layer: Any, template: Call, tensors: Sequence[Tensor]) -> Tensor:

@@ -16,13 +16,17 @@ from parallel_fuse.errors import UnsupportedModelError
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Value:
-    """One tensor of the graph. `call` is the index of its producer, None for a model input."""
+    """One tensor of the graph. `call` is the index of its producer, None for a model input.
+
+    `masked` says that Keras hung a mask on it, to be picked up by a layer or a loss.
+    """
 
     index: int
     shape: tuple[int | None, ...]
     dtype: str
     call: int | None
     position: int
+    masked: bool = False
 
     def __repr__(self) -> str:
         return f"%{self.index}"
@@ -112,7 +116,7 @@ class _Reader:
         self.values += 1
         shape = tuple(tensor.shape)
         dtype = keras.backend.standardize_dtype(tensor.dtype)
-        return Value(self.values - 1, shape, dtype, call, position)
+        return Value(self.values - 1, shape, dtype, call, position, _keras.has_mask(tensor))
 
     def read(self, functional: keras.Model, env: dict[int, Value]) -> None:
         """Reads every call, diving into nested models without recursion."""

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from parallel_fuse.graph import Call, Graph, Value
 from parallel_fuse.grouping import Grouping
 from parallel_fuse.joins.base import Join
+from parallel_fuse.masks import mask_calls
 from parallel_fuse.pieces import pieces_of
 from parallel_fuse.plan import Bundle, Piece, Rejection
 from parallel_fuse.signature import Signatures
@@ -35,8 +36,9 @@ def match(graph: Graph, kinds: Sequence, joins: Sequence[Join], splits: Sequence
     """All bundles of a graph, before anyone has asked whether they pay."""
     pieces = pieces_of(graph, splits)
     found_joins = _joins_of(graph, joins)
-    passive = _passive(graph, joins, splits)
-    grouping = Grouping(graph, Signatures(graph, kinds), pieces, passive)
+    masks = mask_calls(graph)
+    passive = _passive(graph, joins, splits) | masks
+    grouping = Grouping(graph, Signatures(graph, kinds, masks), pieces, passive)
     search = _Search(graph, grouping, pieces)
     for call in reversed(graph.calls):
         if call.index in found_joins:

@@ -5,7 +5,7 @@ call arguments. Attributes stay named, so that a near miss can say which one dif
 """
 
 from collections import Counter
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Collection, Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,6 +16,7 @@ from parallel_fuse.activations import activation_of
 from parallel_fuse.errors import Reject
 from parallel_fuse.graph import Call, Graph, Value
 from parallel_fuse.kinds.base import Kind, freeze
+from parallel_fuse.masks import picks_up_masks
 
 REGULARIZERS = (keras.regularizers.L1, keras.regularizers.L2, keras.regularizers.L1L2)
 CONSTRAINTS = (keras.constraints.NonNeg,)
@@ -32,10 +33,14 @@ class Signature:
 
 
 class Signatures:
-    """The signature, or the reason why there is none, of every call of a graph. Computed once."""
+    """The signature, or the reason why there is none, of every call of a graph. Computed once.
 
-    def __init__(self, graph: Graph, kinds: Sequence[Kind]):
+    `excluded` calls (those that work out masks) have none.
+    """
+
+    def __init__(self, graph: Graph, kinds: Sequence[Kind], excluded: Collection[int] = ()):
         self.graph = graph
+        self.excluded = excluded
         self.rules = {cls: kind for kind in reversed(kinds) for cls in kind.handles}
         self.owners = _owners(call.operation for call in graph.calls)
         self.known: dict[int, Signature | Reject | None] = {}
@@ -48,7 +53,7 @@ class Signatures:
 
     def _compute(self, call: Call) -> Signature | Reject | None:
         kind = self.rules.get(type(call.operation))
-        if kind is None:
+        if kind is None or call.index in self.excluded:
             return None
         try:
             self._check(call)
@@ -67,6 +72,8 @@ class Signatures:
         operation = call.operation
         if len(call.outputs) != 1:
             raise Reject(f"{len(call.outputs)} outputs, expected one")
+        if picks_up_masks(call):
+            raise Reject("receives a mask")
         if _values(call.kwargs):
             raise Reject("receives a mask or another tensor by keyword")
         if not isinstance(operation, keras.layers.Layer):
