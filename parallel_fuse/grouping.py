@@ -32,6 +32,7 @@ class Grouping:
         self, graph: Graph, signatures: Signatures, pieces: dict[int, Piece], passive: set[int]
     ):
         self.graph = graph
+        self.pieces = pieces
         self.passive = passive
         self.signatures = signatures
         self.towers = _tower_hashes(graph, signatures, pieces)
@@ -39,18 +40,35 @@ class Grouping:
 
     def is_passive(self, call: Call) -> bool:
         """Whether a call only hands lanes on (a join, a split) and no kind knows it."""
-        return call.index in self.passive and self.signatures.of(call) is None
+        signed = isinstance(self.signatures.of(call), Signature)
+        return call.index in self.passive and not signed
 
     def groups(self, calls: Iterable[Call]) -> list[Group]:
         calls = list(calls)
         signed = [c for c in calls if isinstance(self.signatures.of(c), Signature)]
-        found, taken = [], set()
+        found: list[list[Call]] = []
+        taken: set[int] = set()
         for exact in (True, False):
             for group in self._candidates(signed, exact, taken):
-                found += [self._group(part) for part in self._independent(group)]
-            taken.update(c.index for group in found for c in group.calls)
+                found += self._independent(group)
+            taken.update(c.index for group in found for c in group)
+        found = [self._with_strays(group, signed, taken) for group in found]
         self._remember(calls, taken)
-        return found
+        return [self._group(group) for group in found]
+
+    def _with_strays(self, group: list[Call], row: list[Call], taken: set[int]) -> list[Call]:
+        """The group and what stayed alone though it is alike: its branch differs further up."""
+        shared = len({self._place(v) for c in group for v in c.inputs}) == 1
+        key = self.signatures.of(group[0]).key
+        alike = [c for c in row if c.index not in taken and self.signatures.of(c).key == key]
+        if shared or not alike:
+            return group
+        members = {c.index for c in (*group, *alike)}
+        first = next(iter(self._independent([c for c in row if c.index in members])), ())
+        if not {c.index for c in group} <= {c.index for c in first}:
+            return group
+        taken.update(c.index for c in first)
+        return first
 
     def _candidates(self, calls: Sequence[Call], exact: bool, taken: set) -> list[list[Call]]:
         """Disjoint groups of two or more, the largest first."""
@@ -74,7 +92,11 @@ class Grouping:
         own = (signature.key, tower)
         if not signature.kind.shared_free or len(call.inputs) != 1:
             return [own]
-        return [(signature.shared_key, "of", call.inputs[0].index), own]
+        return [(signature.shared_key, "of", self._place(call.inputs[0])), own]
+
+    def _place(self, value: Value) -> Hashable:
+        """What tells one tensor from another: equal slices of one tensor are one."""
+        return self.pieces.get(value.index, value.index)
 
     def _independent(self, calls: list[Call]) -> list[list[Call]]:
         """Groups in which no call depends on another: topological order, first fit."""
@@ -108,7 +130,7 @@ class Grouping:
     def _group(self, calls: list[Call]) -> Group:
         signature = self.signatures.of(calls[0])
         inputs = tuple(zip(*(call.inputs for call in calls)))
-        shared = len(inputs) == 1 and len({v.index for v in inputs[0]}) == 1
+        shared = len(inputs) == 1 and len({self._place(v) for v in inputs[0]}) == 1
         return Group(signature.kind, tuple(calls), inputs, shared, signature.attributes)
 
     def _remember(self, calls: list[Call], taken: set[int]) -> None:
@@ -157,17 +179,18 @@ def _shown(value: Any) -> str:
     return str(value)
 
 
-def _tower_hashes(graph: Graph, signatures: Signatures, pieces: dict[int, Piece]) -> list[int]:
-    """Per call, a hash of everything above it down to sources and to calls without a rule."""
-    hashes: list[int] = []
+def _tower_hashes(
+    graph: Graph, signatures: Signatures, pieces: dict[int, Piece]
+) -> list[int | None]:
+    """Per call with a rule, a hash of everything above it, down to where the rules end."""
+    hashes: list[int | None] = []
+
+    def above(value: Value) -> Hashable:
+        own = value.call is None or value.index in pieces or hashes[value.call] is None
+        return ("source", value.shape) if own else hashes[value.call]
+
     for call in graph.calls:
         signature = signatures.of(call)
-        if not isinstance(signature, Signature):
-            hashes.append(hash(("opaque", call.outputs[0].shape)))
-            continue
-        above = tuple(
-            ("source", v.shape) if v.call is None or v.index in pieces else hashes[v.call]
-            for v in call.inputs
-        )
-        hashes.append(hash((signature.key, above)))
+        known = isinstance(signature, Signature)
+        hashes.append(hash((signature.key, *map(above, call.inputs))) if known else None)
     return hashes

@@ -9,9 +9,11 @@ the new bundles on. Every call enters at most one bundle, so the work is linear 
 from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from operator import itemgetter
 
 from parallel_fuse.graph import Call, Graph, Value
 from parallel_fuse.grouping import Grouping
+from parallel_fuse.joining import joins_of
 from parallel_fuse.joins.base import Join
 from parallel_fuse.masks import mask_calls
 from parallel_fuse.pieces import pieces_of
@@ -35,19 +37,15 @@ class Match:
 def match(graph: Graph, kinds: Sequence, joins: Sequence[Join], splits: Sequence[Split]) -> Match:
     """All bundles of a graph, before anyone has asked whether they pay."""
     pieces = pieces_of(graph, splits)
-    found_joins = _joins_of(graph, joins)
+    joined = joins_of(graph, joins)
     masks = mask_calls(graph)
     passive = _passive(graph, joins, splits) | masks
     grouping = Grouping(graph, Signatures(graph, kinds, masks), pieces, passive)
     search = _Search(graph, grouping, pieces)
-    for call in reversed(graph.calls):
-        if call.index in found_joins:
-            search.backward(found_joins[call.index][1])
-    search.backward(graph.outputs)
-    for row in _rows_forward(graph, pieces):
-        search.forward(row)
+    for row, onward in _seeds(graph, joined.rows, pieces):
+        search.grow(row, onward)
     rejections = search.grouping.rejections(set(search.owner))
-    return Match(tuple(search.bundles), found_joins, pieces, rejections)
+    return Match(tuple(search.bundles), joined.joins, pieces, rejections)
 
 
 @dataclass
@@ -61,15 +59,9 @@ class _Search:
     owner: dict[int, int] = field(default_factory=dict)
     waiting: deque = field(default_factory=deque)
 
-    def backward(self, row: Row) -> None:
-        self.waiting.append((row, False))
-        self._drain()
-
-    def forward(self, row: Row) -> None:
-        self.waiting.append((row, True))
-        self._drain()
-
-    def _drain(self) -> None:
+    def grow(self, row: Row, onward: bool) -> None:
+        """Bundles the makers of a row (or, onward, its readers), and goes on from there."""
+        self.waiting.append((row, onward))
         while self.waiting:
             row, onward = self.waiting.popleft()
             for calls in self._readers(row) if onward else [self._makers(row)]:
@@ -105,53 +97,31 @@ class _Search:
             self.waiting.append((bundle.outputs, True))
 
 
-def _joins_of(graph: Graph, joins: Sequence[Join]) -> dict[int, tuple[Join, Row]]:
-    """call index → its join and operands; the inner calls of an associative chain vanish in it."""
-    rules = {cls: join for join in reversed(joins) for cls in join.handles}
-    calls = [c for c in graph.calls if type(c.operation) in rules]
-    found: dict[int, tuple[Join, Row]] = {}
-    for call in calls:
-        join = rules[type(call.operation)]
-        operands = join.operands(call)
-        if join.reduce is not None and any(v.shape != call.output.shape for v in operands):
-            continue
-        found[call.index] = (join, operands)
-        if join.associative:
-            found[call.index] = (join, _flattened(graph, call, operands, found))
-    inner = {v.call for c in calls for v in c.inputs if _absorbed(graph, v, c, found)}
-    return {i: entry for i, entry in found.items() if i not in inner and len(entry[1]) > 1}
-
-
-def _flattened(graph: Graph, call: Call, operands: Row, found: dict) -> Row:
-    flat: list[Value] = []
-    for value in operands:
-        absorbed = _absorbed(graph, value, call, found)
-        flat.extend(found[value.call][1] if absorbed else (value,))
-    return tuple(flat)
-
-
-def _absorbed(graph: Graph, value: Value, call: Call, found: dict) -> bool:
-    """Whether a value is the inner result of a chain like (a + b) + c, read by nobody else."""
-    maker = graph.producer(value)
-    if maker is None or type(maker.operation) is not type(call.operation):
-        return False
-    join, _ = found.get(maker.index, (None, ()))
-    alone = len(graph.readers(value)) == 1 and value not in graph.outputs
-    return join is not None and join.associative and alone and call.index in found
-
-
 def _passive(graph: Graph, joins: Sequence[Join], splits: Sequence[Split]) -> set[int]:
     """Calls that only hand lanes on: nobody misses a kind for them."""
     classes = {cls for rule in (*joins, *splits) for cls in rule.handles}
     return {call.index for call in graph.calls if type(call.operation) in classes}
 
 
-def _rows_forward(graph: Graph, pieces: dict[int, Piece]) -> list[Row]:
-    """For each tensor: the tensor itself, and the row of its selections."""
-    selections: dict[int, list[Value]] = {}
-    values = [v for call in graph.calls for v in call.outputs]
+def _seeds(
+    graph: Graph, joined: dict[int, Row], pieces: dict[int, Piece]
+) -> list[tuple[Row, bool]]:
+    """(row, whether to grow onward), the most siblings first: a sum of three lanes must not keep
+    the fourth from the bundle that a concatenation of all four would make.
+    """
+    made = [value for call in graph.calls for value in call.outputs]
+    backward = [joined[call.index] for call in reversed(graph.calls) if call.index in joined]
+    seeds = [(len(row), row, True) for row in _selections(made, pieces)]
+    seeds += [(len(row), row, False) for row in (*backward, graph.outputs)]
+    readers = [(len(graph.readers(v)), (v,), True) for v in (*graph.inputs, *made)]
+    seeds += [seed for seed in readers if seed[0] > 1]
+    return [seed[1:] for seed in sorted(seeds, key=itemgetter(0), reverse=True)]
+
+
+def _selections(values: Iterable[Value], pieces: dict[int, Piece]) -> list[Row]:
+    """For each tensor, the row of its selections."""
+    rows: dict[int, list[Value]] = {}
     for value in values:
         if value.index in pieces:
-            selections.setdefault(pieces[value.index].source.index, []).append(value)
-    single = [(v,) for v in (*graph.inputs, *values) if len(graph.readers(v)) > 1]
-    return [tuple(row) for row in selections.values()] + single
+            rows.setdefault(pieces[value.index].source.index, []).append(value)
+    return [tuple(row) for row in rows.values()]
