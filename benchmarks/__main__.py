@@ -50,15 +50,17 @@ def _row(case, mode, batch, model, fused, report, rounds) -> Row:
                       rounds=rounds)  # fmt: skip
     one, other = timings["original"], timings["fused"]
     ratios = [a / b for a, b in zip(one.rounds, other.rounds)]
-    return Row(case.name, batch, mode, one.median * 1e6, other.median * 1e6,
-               one.median / other.median, max(ratios), min(ratios), len(report.regions))  # fmt: skip
+    micros = one.median * 1e6, other.median * 1e6
+    spread = one.median / other.median, max(ratios), min(ratios)
+    return Row(case.name, batch, mode, *micros, *spread, len(report.regions))
 
 
 def line(row: Row) -> str:
     spread = f"{row.slowest_ratio:.2f} to {row.fastest_ratio:.2f}"
     fused = "" if row.fused_regions else " (not fused)"
     return (
-        f"| {row.case} | {row.batch} | {row.original_us:,.0f} | {row.fused_us:,.0f} "
+        f"| {row.case} | {row.batch} "
+        f"| {row.original_us:,.0f} | {row.fused_us:,.0f} "
         f"| **{row.ratio:.2f}**{fused} | {spread} |"
     )
 

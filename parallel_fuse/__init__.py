@@ -1,16 +1,23 @@
 """Fuse the parallel branches of a trained Keras model into batched layers."""
 
-from parallel_fuse.api import explain, fuse_parallel_branches
+import sys
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
 from parallel_fuse.errors import (
     ConversionError,
     NotEquivalentError,
     ParallelFuseError,
     UnsupportedModelError,
 )
-from parallel_fuse.joins import JOINS
-from parallel_fuse.kinds import KINDS
-from parallel_fuse.splits import SPLITS
-from parallel_fuse.verify import verify_equivalence
+
+if TYPE_CHECKING:
+    from parallel_fuse.api import explain, fuse_parallel_branches
+    from parallel_fuse.joins import JOINS
+    from parallel_fuse.kinds import KINDS
+    from parallel_fuse.splits import SPLITS
+    from parallel_fuse.verify import verify_equivalence
 
 __all__ = [
     "JOINS",
@@ -24,3 +31,34 @@ __all__ = [
     "fuse_parallel_branches",
     "verify_equivalence",
 ]
+
+_HOMES = {
+    "JOINS": "joins",
+    "KINDS": "kinds",
+    "SPLITS": "splits",
+    "explain": "api",
+    "fuse_parallel_branches": "api",
+    "verify_equivalence": "verify",
+}
+
+
+def _is_the_command() -> bool:
+    program = Path(sys.argv[0]).name if sys.argv else ""
+    module = sys.orig_argv[1:3] == ["-m", "parallel_fuse"]
+    return program.startswith("parallel-fuse") or (program == "-m" and module)
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    return __all__
+
+
+# Importing the package registers its layers, so that plain Keras loads a fused file. Keras takes
+# seconds to import, aloud: the command does so itself, quietly, and not for its `--help`.
+if not _is_the_command():
+    import_module(f"{__name__}.api")

@@ -6,7 +6,6 @@ from typing import Any, Literal, overload
 
 import keras
 
-from parallel_fuse import _keras
 from parallel_fuse.decide import decide
 from parallel_fuse.describe import counts, near_misses, padding_notes, region_reports
 from parallel_fuse.errors import UnsupportedModelError
@@ -18,6 +17,7 @@ from parallel_fuse.plan import Plan
 from parallel_fuse.policy import Policy
 from parallel_fuse.rebuild import rebuild
 from parallel_fuse.report import Report
+from parallel_fuse.shell import recompile
 from parallel_fuse.splits import SPLITS, Split
 from parallel_fuse.verify import verify_equivalence
 
@@ -70,7 +70,7 @@ def fuse_parallel_branches(
     if strict and not plan.bundles:
         raise UnsupportedModelError(f"Nothing fuses in '{model.name}'. {_why(plan)}")
     fused, notes = rebuild(graph, plan, policy.portable)
-    notes += padding_notes(plan) + _recompile(model, fused)
+    notes += padding_notes(plan) + recompile(model, fused)
     checked = verify_equivalence(model, fused, verify_inputs) if verify else None
     report = _report(graph, plan, fused, checked, notes)
     logger.info("%s", report)
@@ -105,7 +105,7 @@ def _report(graph: Graph, plan: Plan, fused, verification, notes) -> Report:
     return Report(
         model=graph.model.name,
         regions=region_reports(graph, plan),
-        rejections=near_misses(plan),
+        rejections=near_misses(graph, plan),
         before=counts(graph.model),
         after=None if fused is None else counts(fused),
         verification=verification,
@@ -116,14 +116,3 @@ def _report(graph: Graph, plan: Plan, fused, verification, notes) -> Report:
 def _why(plan: Plan) -> str:
     reasons = "; ".join(str(r) for r in plan.rejections[:3])
     return reasons or "No layers of one class stand side by side."
-
-
-def _recompile(model: keras.Model, fused: keras.Model) -> list[str]:
-    """Carries the compile configuration over; the optimizer's state has no counterpart."""
-    if not model.compiled:
-        return []
-    try:
-        fused.compile_from_config(_keras.compile_config(model))
-    except Exception as error:  # custom losses and metrics can fail in any way
-        return [f"not compiled: the compile configuration could not be rebuilt ({error})"]
-    return ["compiled as the original; the optimizer starts without its accumulated state"]

@@ -144,7 +144,7 @@ def _float_finding(old: np.ndarray, new: np.ndarray, bound: Bound, where: str) -
     np.subtract(new, old, out=error, where=np.isfinite(old))
     error = np.abs(error)
     allowed = np.broadcast_to(bound.tolerance, error.shape)
-    index = _index(error / allowed)
+    index = _index(error / allowed if error.any() else np.broadcast_to(bound.scale, error.shape))
     worst, limit = float(error[index]), float(allowed[index])
     scale = float(np.broadcast_to(bound.scale, error.shape)[index])
     problem = ""

@@ -83,8 +83,7 @@ class _Choice:
             found = gain(self.graph, self.found, self.lowerings, members)
             if found < self.policy.min_gain:
                 for bundle in members:
-                    self.drop(bundle, f"not fused: {found:.1f} times fewer kernels, the policy asks "
-                                      f"for {self.policy.min_gain}; measure to be sure")  # fmt: skip
+                    self.drop(bundle, _too_little(found, self.policy))
 
     def order(self) -> tuple[Bundle | Call, ...]:
         """Producers first, each bundle one vertex; a bundle that closes a cycle is dropped."""
@@ -119,3 +118,8 @@ class _Choice:
         lowerings = {b.index: self.lowerings[b.index] for b in standing}
         return Plan(standing, lowerings, self.found.joins, self.found.pieces, order,
                     tuple(self.rejections))  # fmt: skip
+
+
+def _too_little(gain: float, policy: Policy) -> str:
+    wanted = policy.min_gain
+    return f"not fused: {gain:.1f} times fewer kernels, the policy asks for {wanted}"

@@ -19,8 +19,9 @@ def region_reports(graph: Graph, plan: Plan) -> tuple[RegionReport, ...]:
     return tuple(_region(graph, plan, members) for members in regions)
 
 
-def near_misses(plan: Plan) -> tuple[NearMiss, ...]:
-    return tuple(NearMiss(r.layers, r.reason) for r in plan.rejections)
+def near_misses(graph: Graph, plan: Plan) -> tuple[NearMiss, ...]:
+    closed = (NearMiss((name,), reason) for name, reason in graph.opaque)
+    return (*closed, *(NearMiss(r.layers, r.reason) for r in plan.rejections))
 
 
 def counts(model: keras.Model) -> Counts:

@@ -124,6 +124,8 @@ def _activated(
     groups: dict[Activation, list[int]] = {}
     for i, activation in enumerate(activations):
         groups.setdefault(activation, []).append(i)
+    if lanes.same is not None:
+        return _activated_once(lanes, groups, bundle, name)
     if lanes.sizes is not None and (len(groups) > 1 or not activations[0].elementwise):
         return _activated_singly(lanes, activations, bundle, name)
     parts = [
@@ -131,6 +133,24 @@ def _activated(
         for number, (activation, indices) in enumerate(groups.items())
     ]
     return parts[0] if len(parts) == 1 else in_order(parts, list(groups.values()))
+
+
+def _activated_once(lanes: Lanes, groups: dict, bundle: Bundle, name: str) -> Lanes:
+    """Lanes that are one tensor: each function once."""
+    outputs: list[Tensor] = [lanes.same] * lanes.count
+    for number, (activation, indices) in enumerate(groups.items()):
+        if activation is not LINEAR:
+            layer = _activation_layer(activation, bundle, f"{name}_{number}")
+            result = layer(lanes.same)
+            outputs = [result if i in indices else one for i, one in enumerate(outputs)]
+    if len(groups) == 1:
+        return Lanes(lanes.count, same=outputs[0], portable=lanes.portable)
+    return Lanes(lanes.count, parts=outputs, portable=lanes.portable)
+
+
+def _activation_layer(activation: Activation, bundle: Bundle, name: str) -> layers.Layer:
+    policy = bundle.layers[0].dtype_policy
+    return layers.Activation(activation.function, name=name, dtype=policy)
 
 
 def in_order(parts: Sequence[Lanes], indices: Sequence[Sequence[int]]) -> Lanes:
@@ -147,11 +167,10 @@ def _activated_singly(
     lanes: Lanes, activations: list[Activation], bundle: Bundle, name: str
 ) -> Lanes:
     """Lanes of different widths, each with its own activation."""
-    policy = bundle.layers[0].dtype_policy
     outputs = [
         lane
         if activation is LINEAR
-        else layers.Activation(activation.function, name=f"{name}_{i}", dtype=policy)(lane)
+        else _activation_layer(activation, bundle, f"{name}_{i}")(lane)
         for i, (lane, activation) in enumerate(zip(lanes.all(), activations))
     ]
     return Lanes(lanes.count, parts=outputs, portable=lanes.portable)
@@ -161,7 +180,7 @@ def _apply(lanes: Lanes, activation: Activation, bundle: Bundle, name: str) -> L
     if activation is LINEAR:
         return lanes
     layout, tensor = _where(lanes, activation)
-    layer = layers.Activation(activation.function, name=name, dtype=bundle.layers[0].dtype_policy)
+    layer = _activation_layer(activation, bundle, name)
     return Lanes(lanes.count, {layout: layer(tensor)}, sizes=lanes.sizes, portable=lanes.portable)
 
 

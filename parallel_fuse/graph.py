@@ -138,7 +138,7 @@ class _Reader:
             return []
         context = _keras.call_context(node)
         if context is None:
-            self.opaque.append((operation.name, "nested model receives a mask"))
+            self.opaque.append((operation.name, _keras.CLOSED))
             self.append(frame, node)
             return []
         env = {id(t): frame.env[id(s)] for t, s in zip(inner.inputs, _keras.call_tensors(node))}

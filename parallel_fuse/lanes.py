@@ -4,9 +4,9 @@
     Layout(a, folded=True)   lane axis merged into axis a: (batch, …, M·C, …)
 
 `Layout(0)` is the leading form (M, batch, …), made for batched matmul. `x[:, i]` of a tensor `x`
-makes `x` itself `Layout(1)`; the slices `x[..., i:j]` make it folded into the last axis, and so does
-a Concatenate. Folding a lane axis at p gives `Layout(p, folded=True)` by a reshape that moves no
-data; only a change of position costs a transpose. Views are made on demand and kept.
+makes `x` itself `Layout(1)`; the slices `x[..., i:j]` make it folded into the last axis, and so
+does a Concatenate. Folding a lane axis at p gives `Layout(p, folded=True)` by a reshape that moves
+no data; only a change of position costs a transpose. Views are made on demand and kept.
 """
 
 from collections.abc import Sequence

@@ -2,8 +2,8 @@
 
 Siblings are looked for in three places: the operands of a join and the model's outputs, growing
 backwards in lock-step, and the readers of one tensor or of its slices, growing forwards. Each step
-takes a row of values, one per lane, groups the calls around them by signature, and hands the rows of
-the new bundles on. Every call enters at most one bundle, so the work is linear in the graph.
+takes a row of values, one per lane, groups the calls around them by signature, and hands the rows
+of the new bundles on. Every call enters at most one bundle, so the work is linear in the graph.
 """
 
 from collections import deque

@@ -16,7 +16,7 @@ class Piece:
     """
 
     source: Value
-    picks: tuple[None | int | tuple[int, ...], ...]
+    picks: tuple[int | tuple[int, ...] | None, ...]
     inserts: tuple[int, ...] = ()
 
     @property

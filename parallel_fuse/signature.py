@@ -79,7 +79,7 @@ class Signatures:
         if not isinstance(operation, keras.layers.Layer):
             return
         _check_layer(operation)
-        if operation.variables and self.graph.uses[id(operation)] > 1:
+        if operation.weights and self.graph.uses[id(operation)] > 1:
             raise Reject(f"weights shared: called {self.graph.uses[id(operation)]} times")
         if any(len(self.owners[id(v)]) > 1 for v in operation.weights):
             raise Reject("weights shared: another layer uses the same variable")
@@ -123,7 +123,7 @@ def _machine(call: Call) -> dict[str, Hashable]:
     if not isinstance(operation, keras.layers.Layer):
         return attributes
     attributes["dtype policy"] = operation.dtype_policy.name
-    if operation.variables:
+    if operation.weights:
         attributes["trainable"] = operation.trainable
     return attributes
 

@@ -467,8 +467,19 @@ def test_version_is_that_of_the_package():
 
 
 def test_help_needs_no_keras():
-    probe = "import sys; from parallel_fuse import cli; sys.exit('keras' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", probe], check=False, cwd=ROOT).returncode == 0
+    program = [sys.executable, "-X", "importtime", "-m", "parallel_fuse", "--help"]
+    done = _finished(program, {"PYTHONPATH": str(ROOT)})
+    assert done.returncode == 0
+    assert "parallel_fuse.cli" in done.stderr
+    assert "| keras" not in done.stderr
+
+
+def test_importing_the_package_registers_its_layers():
+    probe = (
+        "import parallel_fuse, keras; "
+        "keras.saving.get_registered_object('parallel_fuse>GroupedConv2D').__name__"
+    )
+    assert _finished([sys.executable, "-c", probe], {"PYTHONPATH": str(ROOT)}).returncode == 0
 
 
 def test_program_in_a_process_of_its_own(folder):

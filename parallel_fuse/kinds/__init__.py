@@ -5,8 +5,18 @@ from parallel_fuse.kinds.base import Kind, Lowering
 from parallel_fuse.kinds.channelwise import CHANNELWISE
 from parallel_fuse.kinds.conv import CONV
 from parallel_fuse.kinds.dense import DENSE
+from parallel_fuse.kinds.noise import DROPOUT, GAUSSIAN, SPATIAL
 from parallel_fuse.kinds.normalization import BATCH_NORMALIZATION
+from parallel_fuse.kinds.permuting import PERMUTE
 from parallel_fuse.kinds.pointwise import POINTWISE
+from parallel_fuse.kinds.rescaling import RESCALING
+from parallel_fuse.kinds.reshaping import (
+    EXPAND_DIMS,
+    IDENTITY,
+    REPEAT_VECTOR,
+    RESHAPE,
+    SQUEEZE,
+)
 
 KINDS: tuple[Kind, ...] = (
     DENSE,
@@ -18,6 +28,16 @@ KINDS: tuple[Kind, ...] = (
     SOFTMAX,
     PRELU,
     POINTWISE,
+    DROPOUT,
+    GAUSSIAN,
+    SPATIAL,
+    RESHAPE,
+    PERMUTE,
+    REPEAT_VECTOR,
+    RESCALING,
+    IDENTITY,
+    EXPAND_DIMS,
+    SQUEEZE,
 )
 
 __all__ = ["KINDS", "Kind", "Lowering"]

@@ -5,11 +5,12 @@ alike (`signature`), in which layout M of them run as one (`Lowering.layouts`), 
 (`build`), and how M trained weight sets become that layer's (`stack`).
 """
 
+import inspect
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from keras import tree
+from keras import dtype_policies, tree
 
 from parallel_fuse import _keras
 from parallel_fuse.graph import Call, Value
@@ -113,7 +114,7 @@ def config_signature(call: Call, drop: Sequence[str] = ()) -> dict[str, Hashable
 
     Starting from everything keeps an attribute that a new Keras release adds from being ignored.
     """
-    config = call.operation.get_config()
+    config = _keras.config_of(call.operation)
     kept = config.keys() - HISTORY - set(drop)
     return {key: freeze(config[key]) for key in sorted(kept)}
 
@@ -142,9 +143,18 @@ def twin_of(layer: Layer, common: dict, cls: type | None = None, **changes: Any)
         cls: the class to make, where it is not the layer's own.
         changes: attributes that differ from the layer's.
     """
-    config = layer.get_config().items()
-    kept = {key: value for key, value in config if not key.endswith("_initializer")}
-    return (cls or type(layer)).from_config({**kept, **common, **changes})
+    config = _keras.config_of(layer)
+    kept = {key: value for key, value in config.items() if not key.endswith("_initializer")}
+    known = {key: value for key, value in common.items() if _takes(cls or type(layer), key)}
+    # A layer without a `get_config` of its own can only be saved if it was given plain values.
+    known["dtype"] = dtype_policies.serialize(common["dtype"])
+    return (cls or type(layer)).from_config({**kept, **known, **changes})
+
+
+def _takes(cls: type, argument: str) -> bool:
+    """Some layers take no `trainable`."""
+    parameters = inspect.signature(cls.__init__).parameters.values()
+    return any(p.name == argument or p.kind is p.VAR_KEYWORD for p in parameters)
 
 
 def freeze(value: Any) -> Hashable:

@@ -1,7 +1,7 @@
 """Dense: M matrix multiplications become one.
 
     x0 ── Dense ── y0
-    x1 ── Dense ── y1      →      (M, batch, …, n) ── EinsumDense("m…n,mnk->m…k") ── (M, batch, …, k)
+    x1 ── Dense ── y1   →   (M, batch, …, n) ── EinsumDense("m…n,mnk->m…k") ── (M, batch, …, k)
     x2 ── Dense ── y2
 
 Lanes that read one tensor need no batched product: one wide Dense makes all their units, which may

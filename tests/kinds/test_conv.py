@@ -12,6 +12,7 @@ from parallel_fuse.kinds.weights import taken_apart
 from parallel_fuse.policy import EVERYTHING, Policy
 from tests.asserts import assert_fuses, assert_rejects
 from tests.builders import channel_towers
+from tests.devices import channels_first
 
 # name → (shape of the input, channels per branch, layer class, its arguments)
 EXAMPLES = {
@@ -58,6 +59,7 @@ def test_channel_slices(name):
     assert_fuses(model, layers=(3, 1), operations=[grouped, "Identity"])
 
 
+@channels_first
 def test_channels_first():
     def branch(i, x):
         return layers.Conv2D(4, (3, 2), data_format="channels_first")(x)

@@ -12,7 +12,8 @@ from tests.builders import towers
 
 def test_three_branches():
     model = towers(lambda i, x: layers.Dense(4, "relu")(x), shape=(3, 7))
-    assert_fuses(model, layers=(3, 1), operations=["Transpose", "EinsumDense", "Transpose", "Reshape"])
+    expected = ["Transpose", "EinsumDense", "Transpose", "Reshape"]
+    assert_fuses(model, layers=(3, 1), operations=expected)
 
 
 def test_five_level_tower_has_one_transpose_in_and_one_out():

@@ -11,6 +11,7 @@ from parallel_fuse.kinds.weights import taken_apart
 from parallel_fuse.policy import Policy
 from tests.asserts import TOLERANCE, assert_fuses, assert_rejects
 from tests.builders import channel_towers, inputs_for, randomise, towers
+from tests.devices import channels_first
 
 # name → arguments; the last axis is the channels, 1 the steps of a (9, 2) branch
 EXAMPLES = {
@@ -60,13 +61,19 @@ def test_training_moves_the_statistics_alike(name):
     assert max(moved) == 0 if name == "frozen" else min(moved) > 0
 
 
-def test_whole_tower_with_batch_normalization_stays_folded():
-    def branch(i, x):
-        x = layers.Conv1D(4, 3, use_bias=False)(x)
-        return layers.Conv1D(3, 2)(layers.BatchNormalization()(x))
+@pytest.mark.parametrize("axis", [pytest.param(1, marks=channels_first), 2])
+def test_whole_tower_with_batch_normalization_stays_folded(axis):
+    data_format = "channels_first" if axis == 1 else "channels_last"
 
+    def branch(x):
+        x = layers.Conv1D(4, 3, use_bias=False, data_format=data_format)(x)
+        return layers.Conv1D(3, 2, data_format=data_format)(layers.BatchNormalization(axis)(x))
+
+    x = keras.Input((6, 9) if axis == 1 else (9, 6))
+    pieces = [x[:, s : s + 2] if axis == 1 else x[..., s : s + 2] for s in (0, 2, 4)]
+    model = keras.Model(x, layers.Concatenate(axis=axis)([branch(piece) for piece in pieces]))
     operations = ["GroupedConv1D", "BatchNormalization", "GroupedConv1D", "Identity"]
-    assert_fuses(channel_towers(branch, (9, 6)), layers=(9, 3), operations=operations)
+    assert_fuses(model, layers=(9, 3), operations=operations)
 
 
 def test_after_dense():

@@ -166,3 +166,19 @@ def test_device_scope_reaches_the_trial(fresh_trial, monkeypatch):
 
     on_cpu.get_concrete_function(tf.TensorSpec((None, 9, 11, 20)))
     assert seen == [(4, "float32", False, "CPU")]
+
+
+@pytest.mark.parametrize(
+    ("case", "convolutions"),
+    [(CASE, CASE.groups), (Case("few", (9, 11), 5, 1, 3, (3, 2)), 1)],
+    ids=["one per group", "one dense"],
+)
+def test_under_xla_on_a_cpu_neither_form_is_grouped(case, convolutions):
+    if tf.config.list_logical_devices("GPU"):
+        pytest.skip("a GPU has a grouped kernel under XLA too")
+    layer = grouped_layer(case)
+    x = tf.constant(inputs_for(case, 2))
+    compiled = tf.function(layer, jit_compile=True)
+    graph = compiled.get_concrete_function(x).graph
+    assert operations(graph).count("Conv2D") == convolutions
+    np.testing.assert_allclose(compiled(x), layer(x), rtol=1e-4, atol=1e-5)
