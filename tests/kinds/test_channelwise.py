@@ -8,6 +8,7 @@ from parallel_fuse.kinds.channelwise import CHANNELWISE
 from parallel_fuse.policy import Policy
 from tests.asserts import assert_fuses, assert_rejects
 from tests.builders import channel_towers, towers
+from tests.devices import GROUPED_CONV
 
 SHAPES = {1: (9, 6), 2: (9, 8, 6), 3: (5, 8, 7, 6)}
 
@@ -76,7 +77,7 @@ def test_after_a_convolution_of_unknown_size():
         return layers.GlobalMaxPooling2D()(layers.Conv2D(4, 3)(x))
 
     model = channel_towers(branch, (None, None, 6))
-    operations = ["GroupedConv2D", "GlobalMaxPooling2D", "Identity"]
+    operations = [f"{GROUPED_CONV}2D", "GlobalMaxPooling2D", "Identity"]
     assert_fuses(model, layers=(6, 2), operations=operations)
 
 

@@ -12,7 +12,7 @@ from parallel_fuse.kinds.weights import taken_apart
 from parallel_fuse.policy import EVERYTHING, Policy
 from tests.asserts import assert_fuses, assert_rejects
 from tests.builders import channel_towers
-from tests.devices import channels_first
+from tests.devices import GROUPED_CONV, TENSORFLOW, channels_first
 
 # name → (shape of the input, channels per branch, layer class, its arguments)
 EXAMPLES = {
@@ -55,8 +55,8 @@ EXAMPLES = {
 def test_channel_slices(name):
     shape, width, layer, arguments = EXAMPLES[name]
     model = channel_towers(lambda i, x: layer(**arguments)(x), shape, width)
-    grouped = f"GroupedConv{len(shape) - 1}D"
-    assert_fuses(model, layers=(3, 1), operations=[grouped, "Identity"])
+    operations = [f"{GROUPED_CONV}{len(shape) - 1}D", "Identity"]
+    assert_fuses(model, layers=(3, 1), operations=operations)
 
 
 @channels_first
@@ -67,20 +67,20 @@ def test_channels_first():
     x = keras.Input((6, 9, 8))
     outputs = [branch(i, x[:, s : s + 2]) for i, s in enumerate((0, 2, 4))]
     model = keras.Model(x, layers.Concatenate(axis=1)(outputs))
-    assert_fuses(model, layers=(3, 1), operations=["GroupedConv2D", "Identity"])
+    assert_fuses(model, layers=(3, 1), operations=[f"{GROUPED_CONV}2D", "Identity"])
 
 
 def test_two_levels_need_nothing_between():
     def branch(i, x):
         return layers.Conv1D(3, 2, activation="relu")(layers.Conv1D(5, 3, activation="tanh")(x))
 
-    operations = ["GroupedConv1D", "GroupedConv1D", "Identity"]
+    operations = [f"{GROUPED_CONV}1D", f"{GROUPED_CONV}1D", "Identity"]
     assert_fuses(channel_towers(branch, (9, 6)), layers=(6, 2), operations=operations)
 
 
 def test_groups_of_their_own():
     model = channel_towers(lambda i, x: layers.Conv1D(6, 3, groups=2)(x), (9, 12), width=4)
-    fused, _ = assert_fuses(model, layers=(3, 1), operations=["GroupedConv1D", "Identity"])
+    fused, _ = assert_fuses(model, layers=(3, 1), operations=[f"{GROUPED_CONV}1D", "Identity"])
     assert convolution(fused).groups == 3 * 2
 
 
@@ -133,7 +133,7 @@ def test_shared_input_softmax_each():
 
 def test_shared_input_with_groups_is_repeated():
     heads = [layers.Conv1D(6, 3, groups=2) for _ in range(3)]
-    operations = ["Concatenate", "GroupedConv1D", "Identity"]
+    operations = ["Concatenate", f"{GROUPED_CONV}1D", "Identity"]
     assert_fuses(shared(*heads, shape=(9, 4)), layers=(3, 1), operations=operations)
 
 
@@ -159,7 +159,7 @@ def test_rejected(reason):
     assert_rejects(keras.Model(x, outputs), reason)
 
 
-@pytest.mark.skipif(keras.backend.backend() != "tensorflow", reason="fast elsewhere")
+@pytest.mark.skipif(not TENSORFLOW, reason="fast elsewhere")
 def test_portable_on_tensorflow_leaves_the_branches():
     model = channel_towers(lambda i, x: layers.Conv1D(4, 3)(x), (9, 6))
     assert_rejects(model, "slower than the branches", policy=Policy(portable=True))
@@ -178,7 +178,7 @@ SLOWER = {
 }
 
 
-@pytest.mark.skipif(keras.backend.backend() != "tensorflow", reason="figures of TensorFlow")
+@pytest.mark.skipif(not TENSORFLOW, reason="figures of TensorFlow")
 @pytest.mark.parametrize("reason", SLOWER)
 def test_known_to_be_slower(reason):
     layer, (*sizes, channels), policy = SLOWER[reason]

@@ -11,7 +11,7 @@ from parallel_fuse.kinds.weights import taken_apart
 from parallel_fuse.policy import Policy
 from tests.asserts import TOLERANCE, assert_fuses, assert_rejects
 from tests.builders import channel_towers, inputs_for, randomise, towers
-from tests.devices import channels_first
+from tests.devices import GROUPED_CONV, TENSORFLOW, channels_first
 
 # name → arguments; the last axis is the channels, 1 the steps of a (9, 2) branch
 EXAMPLES = {
@@ -23,8 +23,9 @@ EXAMPLES = {
     "steps": {"axis": 1, "momentum": 0.7},
     "steps, from the end": {"axis": -2, "momentum": 0.7},
     "renorm": {"renorm": True, "renorm_clipping": {"rmax": 3.0, "dmax": 5.0}},
-    "synchronized": {"synchronized": True, "momentum": 0.7},
 }
+if TENSORFLOW:  # Keras has it nowhere else
+    EXAMPLES["synchronized"] = {"synchronized": True, "momentum": 0.7}
 
 
 def branches(arguments) -> keras.Model:
@@ -72,7 +73,7 @@ def test_whole_tower_with_batch_normalization_stays_folded(axis):
     x = keras.Input((6, 9) if axis == 1 else (9, 6))
     pieces = [x[:, s : s + 2] if axis == 1 else x[..., s : s + 2] for s in (0, 2, 4)]
     model = keras.Model(x, layers.Concatenate(axis=axis)([branch(piece) for piece in pieces]))
-    operations = ["GroupedConv1D", "BatchNormalization", "GroupedConv1D", "Identity"]
+    operations = [f"{GROUPED_CONV}1D", "BatchNormalization", f"{GROUPED_CONV}1D", "Identity"]
     assert_fuses(model, layers=(9, 3), operations=operations)
 
 
