@@ -35,6 +35,9 @@ GROUPED_TWIN = {
     layers.Conv3D: GroupedConv3D,
 }
 
+# Up to these `GroupedConv` has a faster form under XLA, see `layers/_grouped_conv_tensorflow.py`.
+DENSE_CHANNELS, DENSE_GROUPS = 2, 64
+
 
 def signature(call: Call) -> dict:
     """Filters may differ on a shared input, unless groups of their own forbid one wide Conv."""
@@ -95,10 +98,20 @@ def on_tensorflow(bundle: Bundle) -> None:
 
 
 def grouped_pays(bundle: Bundle, policy: Policy) -> None:
+    """Where `GroupedConv` finds no kernel, it runs the lanes one by one."""
+    first = bundle.layers[0]
+    if policy.jit and not _dense_under_xla(bundle):
+        raise Reject("under XLA a grouped convolution is no faster than the branches")
     if policy.jit:
-        raise Reject("under XLA a grouped convolution is slower than the branches")
-    if isinstance(bundle.layers[0], layers.Conv3D):
-        raise Reject("TensorFlow has no grouped 3D kernel on a CPU: lanes would run one by one")
+        return
+    if isinstance(first, layers.Conv3D) or first.compute_dtype == "float64":
+        what = "3D" if isinstance(first, layers.Conv3D) else "float64"
+        raise Reject(f"TensorFlow has no grouped {what} kernel on a CPU, lanes run one by one")
+
+
+def _dense_under_xla(bundle: Bundle) -> bool:
+    channels = bundle.layers[0].kernel.shape[-2]
+    return channels <= DENSE_CHANNELS and _groups(bundle) <= DENSE_GROUPS
 
 
 def stock_pays(bundle: Bundle, policy: Policy) -> None:

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from keras import layers
 
-from parallel_fuse.kinds.conv import GROUPED_TWIN, stack
+from parallel_fuse.kinds.conv import DENSE_CHANNELS, DENSE_GROUPS, GROUPED_TWIN, stack
 from parallel_fuse.kinds.weights import taken_apart
 from parallel_fuse.policy import EVERYTHING, Policy
 from tests.asserts import assert_fuses, assert_rejects
@@ -173,18 +173,32 @@ def test_stock_groups_compute_the_same():
 
 
 SLOWER = {
-    "under XLA": (layers.Conv1D(4, 3), (9, 2), Policy(min_gain=0.0, jit=True)),
-    "no grouped 3D kernel": (layers.Conv3D(4, 2), (5, 6, 7, 2), Policy(min_gain=0.0)),
+    "under XLA": (layers.Conv1D, (9, 3), {}, Policy(min_gain=0.0, jit=True)),
+    "no grouped 3D kernel": (layers.Conv3D, (5, 6, 7, 2), {}, Policy(min_gain=0.0)),
+    "no grouped float64 kernel": (
+        layers.Conv1D,
+        (9, 2),
+        {"dtype": "float64"},
+        Policy(min_gain=0.0),
+    ),
 }
 
 
 @pytest.mark.skipif(not TENSORFLOW, reason="figures of TensorFlow")
 @pytest.mark.parametrize("reason", SLOWER)
 def test_known_to_be_slower(reason):
-    layer, (*sizes, channels), policy = SLOWER[reason]
-    branch = lambda i, x: type(layer).from_config({**layer.get_config(), "name": f"c{i}"})(x)  # noqa: E731
-    model = channel_towers(branch, (*sizes, 3 * channels), channels)
+    layer, (*sizes, channels), options, policy = SLOWER[reason]
+    model = channel_towers(lambda i, x: layer(4, 2, **options)(x), (*sizes, 3 * channels), channels)
     assert_rejects(model, reason, policy=policy)
+
+
+@pytest.mark.skipif(not TENSORFLOW, reason="figures of TensorFlow")
+def test_few_channels_pay_under_xla():
+    from parallel_fuse.layers import _grouped_conv_tensorflow as grouped
+
+    assert (DENSE_CHANNELS, DENSE_GROUPS) == (grouped._DENSE_CHANNELS, grouped._DENSE_GROUPS)
+    model = channel_towers(lambda i, x: layers.Conv1D(4, 3)(x), (9, 6))
+    assert_fuses(model, layers=(3, 1), policy=Policy(min_gain=0.0, jit=True))
 
 
 def test_weights_are_taken_apart_exactly():
