@@ -21,7 +21,8 @@ def region_reports(graph: Graph, plan: Plan) -> tuple[RegionReport, ...]:
 
 def near_misses(graph: Graph, plan: Plan) -> tuple[NearMiss, ...]:
     closed = (NearMiss((name,), reason) for name, reason in graph.opaque)
-    return (*closed, *(NearMiss(r.layers, r.reason) for r in plan.rejections))
+    named = (NearMiss(tuple(dict.fromkeys(r.layers)), r.reason) for r in plan.rejections)
+    return (*closed, *named)
 
 
 def counts(model: keras.Model) -> Counts:

@@ -52,7 +52,9 @@ class _Replay:
         named = name_outputs(tensors, self.output_names, self.names, self.cloner.made)
         name_the_rest(tree.flatten(new_inputs), named, self.names, self.cloner.made)
         new_outputs = tree.pack_sequence_as(outputs, named)
-        model, notes = like(self.graph.model, new_inputs, new_outputs)
+        model, notes = like(
+            self.graph.model, new_inputs, new_outputs, calls=len(self.graph.calls)
+        )
         self.class_notes = notes
         return model
 

@@ -1,5 +1,8 @@
 """The model around the layers: its class, name, flags and compile configuration."""
 
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import keras
@@ -11,17 +14,31 @@ from parallel_fuse.clone import twin_of
 _SET_BY_COMPILE = frozenset("optimizer loss stop_training".split())
 
 
-def like(model: keras.Model, inputs: Any, outputs: Any) -> tuple[keras.Model, list[str]]:
+def like(
+    model: keras.Model, inputs: Any, outputs: Any, calls: int
+) -> tuple[keras.Model, list[str]]:
     """A model of the same class and name around other layers, and notes on what was lost.
 
     A user's own class is kept where it is made from inputs and outputs, as functional models are:
-    then its methods (`train_step`, …) are kept too.
+    then its methods (`train_step`, …) are kept too. `calls` bounds the depth of the graph.
     """
     own = not _keras.is_plain_model(model) and _keras.takes_inputs_and_outputs(type(model))
     cls = type(model) if own else keras.Model
-    fused = cls(inputs, outputs, name=model.name, trainable=model.trainable)
+    with _room_to_recurse(calls):
+        fused = cls(inputs, outputs, name=model.name, trainable=model.trainable)
     fused.dtype_policy = model.dtype_policy
     return fused, _notes(model, fused)
+
+
+@contextmanager
+def _room_to_recurse(depth: int) -> Iterator[None]:
+    """Keras walks the graph of a new model by recursion, a few frames for each layer."""
+    before = sys.getrecursionlimit()
+    sys.setrecursionlimit(before + 10 * depth)
+    try:
+        yield
+    finally:
+        sys.setrecursionlimit(before)
 
 
 def _notes(model: keras.Model, fused: keras.Model) -> list[str]:

@@ -29,7 +29,7 @@ def build_batched(bundle: Bundle, layout: Layout, common: dict) -> layers.Layer:
     units = first.units
     return layers.EinsumDense(
         f"m{middle}x,mxy->m{middle}y",
-        output_shape=(None, *bundle.in_shape[1:-1], units),
+        output_shape=(bundle.in_shape[0], *bundle.in_shape[1:-1], units),
         bias_axes="my" if uses_bias(bundle.layers) else None,
         kernel_regularizer=first.kernel_regularizer,
         bias_regularizer=_bias_option(bundle, "bias_regularizer"),
