@@ -4,7 +4,6 @@ No other file may import from `keras.src` or read an underscore attribute of a K
 that a new Keras release is checked in one place.
 """
 
-import copy
 import inspect
 import warnings
 from collections.abc import Iterator
@@ -232,9 +231,11 @@ def fresh_operation(operation: Any, name: str) -> Any:
     """A copy of a raw operation (`GetItem`, `Add`, …) that belongs to no graph yet.
 
     Calling the original again would grow its list of calls, that is, change the user's model.
-    Raw operations hold no weights, and not all can be made again from their config.
+    Raw operations hold no weights, and not all can be made again from their config; `copy.copy`
+    would save them to a file and load them.
     """
-    twin = copy.copy(operation)
+    twin = type(operation).__new__(type(operation))
+    vars(twin).update(vars(operation))
     vars(twin).update(_inbound_nodes=[], _outbound_nodes=[], name=name)
     return twin
 
