@@ -12,8 +12,10 @@ have one result.
 from keras import layers
 
 from parallel_fuse.graph import Call
-from parallel_fuse.kinds.base import Kind, Lowering, config_signature, twin_of
+from parallel_fuse.kinds.axes import IN_BATCH
+from parallel_fuse.kinds.base import Kind, Lowering, config_signature
 from parallel_fuse.kinds.channels import any_width, channel_axis, folded_channels, widths
+from parallel_fuse.kinds.once import ONCE, copy_of
 from parallel_fuse.lanes import Layout
 from parallel_fuse.plan import Bundle
 
@@ -27,7 +29,6 @@ FAMILIES = (
     "ZeroPadding",
     "UpSampling",
 )
-IN_BATCH = Layout(0, folded=True)
 
 
 def handled() -> tuple[type, ...]:
@@ -39,10 +40,6 @@ def handled() -> tuple[type, ...]:
 def signature(call: Call) -> dict:
     axis = channel_axis(call.operation, len(call.inputs[0].shape))
     return {**config_signature(call), **any_width(call, axis)}
-
-
-def build(bundle: Bundle, layout: Layout, common: dict) -> layers.Layer:
-    return twin_of(bundle.layers[0], common)
 
 
 def layouts(bundle: Bundle) -> tuple[Layout, ...]:
@@ -63,18 +60,10 @@ def out_widths(bundle: Bundle) -> tuple[int, ...]:
     return widths(bundle, out_axis(bundle))
 
 
-ONCE = Lowering(
-    name="once",
-    layouts=lambda bundle: None,
-    build=build,
-    shared=True,
-    once=True,
-)
-
 FOLDED = Lowering(
     name="folded",
     layouts=layouts,
-    build=build,
+    build=copy_of,
     makes=makes,
     sizes=out_widths,
 )

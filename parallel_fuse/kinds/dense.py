@@ -15,6 +15,13 @@ from keras import layers
 
 from parallel_fuse.graph import Call
 from parallel_fuse.kinds.base import Kind, Lowering, config_signature
+from parallel_fuse.kinds.weights import (
+    bias_option,
+    kernels_and_biases,
+    side_by_side,
+    taken_apart,
+    uses_bias,
+)
 from parallel_fuse.lanes import LEADING, Layout
 from parallel_fuse.plan import Bundle
 
@@ -32,9 +39,9 @@ def build_batched(bundle: Bundle, layout: Layout, common: dict) -> layers.Layer:
         output_shape=(bundle.in_shape[0], *bundle.in_shape[1:-1], units),
         bias_axes="my" if uses_bias(bundle.layers) else None,
         kernel_regularizer=first.kernel_regularizer,
-        bias_regularizer=_bias_option(bundle, "bias_regularizer"),
+        bias_regularizer=bias_option(bundle.layers, "bias_regularizer"),
         kernel_constraint=first.kernel_constraint,
-        bias_constraint=_bias_option(bundle, "bias_constraint"),
+        bias_constraint=bias_option(bundle.layers, "bias_constraint"),
         **common,
     )
 
@@ -45,37 +52,20 @@ def build_wide(bundle: Bundle, layout: Layout, common: dict) -> layers.Layer:
         sum(widths(bundle)),
         use_bias=uses_bias(bundle.layers),
         kernel_regularizer=first.kernel_regularizer,
-        bias_regularizer=_bias_option(bundle, "bias_regularizer"),
+        bias_regularizer=bias_option(bundle.layers, "bias_regularizer"),
         kernel_constraint=first.kernel_constraint,
-        bias_constraint=_bias_option(bundle, "bias_constraint"),
+        bias_constraint=bias_option(bundle.layers, "bias_constraint"),
         **common,
     )
-
-
-def _bias_option(bundle: Bundle, name: str):
-    return next((getattr(one, name) for one in bundle.layers if one.use_bias), None)
-
-
-def uses_bias(members) -> bool:
-    return any(one.use_bias for one in members)
 
 
 def widths(bundle: Bundle) -> tuple[int, ...]:
     return tuple(one.units for one in bundle.layers)
 
 
-def weights(one: layers.Dense, bias: bool) -> list[np.ndarray]:
-    """Kernel, and the bias or the zeros that stand for it."""
-    kernel, *rest = one.get_weights()
-    if not bias:
-        return [kernel]
-    return [kernel, rest[0] if rest else np.zeros(kernel.shape[-1], kernel.dtype)]
-
-
 def stack_batched(members) -> list[np.ndarray]:
     """(M, n, k) and, as EinsumDense builds it, (M, 1, …, 1, k): reshaped on assignment."""
-    columns = zip(*(weights(one, uses_bias(members)) for one in members))
-    return [np.stack(column) for column in columns]
+    return [np.stack(column) for column in zip(*kernels_and_biases(members))]
 
 
 def unstack_batched(arrays, count: int) -> list[list[np.ndarray]]:
@@ -85,13 +75,7 @@ def unstack_batched(arrays, count: int) -> list[list[np.ndarray]]:
 
 
 def stack_wide(members) -> list[np.ndarray]:
-    columns = zip(*(weights(one, uses_bias(members)) for one in members))
-    return [np.concatenate(column, axis=-1) for column in columns]
-
-
-def unstack_wide(arrays, count: int) -> list[list[np.ndarray]]:
-    split = [np.split(array, count, axis=-1) for array in arrays]
-    return [list(lane) for lane in zip(*split)]
+    return side_by_side(kernels_and_biases(members))
 
 
 def last_axis(bundle: Bundle) -> Layout:
@@ -103,7 +87,7 @@ WIDE = Lowering(
     layouts=lambda bundle: None,
     build=build_wide,
     stack=stack_wide,
-    unstack=unstack_wide,
+    unstack=taken_apart,
     makes=lambda bundle, layout: last_axis(bundle),
     shared=True,
     sizes=widths,

@@ -33,6 +33,9 @@ EXAMPLES = {
     "upsampling 2d": (2, layers.UpSampling2D, {"size": (2, 3), "interpolation": "bilinear"}),
     "upsampling 3d": (3, layers.UpSampling3D, {"size": (1, 2, 3)}),
 }
+if hasattr(layers, "AdaptiveAveragePooling1D"):  # newer releases of Keras
+    EXAMPLES["adaptive average 1d"] = (1, layers.AdaptiveAveragePooling1D, {"output_size": 4})
+    EXAMPLES["adaptive max 2d"] = (2, layers.AdaptiveMaxPooling2D, {"output_size": (3, 5)})
 
 
 @pytest.mark.parametrize("name", EXAMPLES)

@@ -5,7 +5,8 @@ import numpy as np
 import pytest
 from keras import layers
 
-from parallel_fuse.kinds.dense import stack_batched, stack_wide, unstack_batched, unstack_wide
+from parallel_fuse.kinds.dense import stack_batched, stack_wide, unstack_batched
+from parallel_fuse.kinds.weights import taken_apart
 from tests.asserts import assert_fuses, assert_rejects
 from tests.builders import towers
 
@@ -86,7 +87,7 @@ def test_weights_unstack_exactly():
     members = [layers.Dense(4) for _ in range(3)]
     for one in members:
         one.build((None, 7))
-    for stack, unstack in ((stack_batched, unstack_batched), (stack_wide, unstack_wide)):
+    for stack, unstack in ((stack_batched, unstack_batched), (stack_wide, taken_apart)):
         for one, lane in zip(members, unstack(stack(members), 3), strict=True):
             for mine, theirs in zip(one.get_weights(), lane, strict=True):
                 np.testing.assert_array_equal(mine, theirs)
