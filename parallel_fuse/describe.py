@@ -51,8 +51,9 @@ def _region(graph: Graph, plan: Plan, members: Sequence[Bundle]) -> RegionReport
     before = sum(b.size for b in members)
     chain = " → ".join(_layer(b, lanes) for b in members)
     text = f"{lanes} × ({chain}){_source(graph, plan, members)}{_join(graph, plan, members)}"
+    all_layers = all(isinstance(one, keras.layers.Layer) for b in members for one in b.layers)
     return RegionReport(
-        text=f"{text}: {before} layers → {len(members)}",
+        text=f"{text}: {before} {'layers' if all_layers else 'operations'} → {len(members)}",
         lowerings=tuple(plan.lowerings[b.index].name for b in members),
         layers=tuple(c.name for b in members for c in b.calls),
         lanes=lanes,
@@ -79,7 +80,9 @@ def _activation_words(bundle: Bundle) -> list[str]:
 
 def _size(bundle: Bundle, name: str) -> str:
     values = list(dict.fromkeys(str(getattr(layer, name)) for layer in bundle.layers))
-    return values[0] if len(values) == 1 else f"{name} {'/'.join(values[:4])}"
+    if len(values) == 1:
+        return values[0]
+    return f"{name} {'/'.join(values[:4])}" + ("/…" if len(values) > 4 else "")
 
 
 def _source(graph: Graph, plan: Plan, members: Sequence[Bundle]) -> str:

@@ -5,15 +5,16 @@ signature, so that two sorts of towers behind one join become two groups and yet
 early layers differ still meet where they become alike.
 """
 
+from collections import Counter
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from parallel_fuse.errors import Reject
 from parallel_fuse.graph import Call, Graph, Value
 from parallel_fuse.kinds.base import Kind
 from parallel_fuse.plan import Piece, Rejection
 from parallel_fuse.signature import Signature, Signatures, differences, most_common
+from parallel_fuse.wording import shown
 
 
 @dataclass(frozen=True)
@@ -42,6 +43,11 @@ class Grouping:
         """Whether a call only hands lanes on (a join, a split) and no kind knows it."""
         signed = isinstance(self.signatures.of(call), Signature)
         return call.index in self.passive and not signed
+
+    def alike(self, row: Iterable[Value]) -> int:
+        """How many values of a row come from towers that are alike, at most."""
+        counts = Counter(_above(value, self.pieces, self.towers) for value in row)
+        return max(counts.values(), default=0)
 
     def groups(self, calls: Iterable[Call]) -> list[Group]:
         calls = list(calls)
@@ -130,13 +136,13 @@ class Grouping:
     def _group(self, calls: list[Call]) -> Group:
         signature = self.signatures.of(calls[0])
         inputs = tuple(zip(*(call.inputs for call in calls)))
-        shared = len(inputs) == 1 and len({self._place(v) for v in inputs[0]}) == 1
+        shared = all(len({self._place(v) for v in row}) == 1 for row in inputs)
         return Group(signature.kind, tuple(calls), inputs, shared, signature.attributes)
 
     def _remember(self, calls: list[Call], taken: set[int]) -> None:
         """Writes down why calls stayed alone, where a sibling of the same class stood beside."""
         by_class: dict[type, list[Call]] = {}
-        for call in (c for c in calls if not self.is_passive(c)):
+        for call in (c for c in calls if c.index not in self.passive):
             by_class.setdefault(type(call.operation), []).append(call)
         for siblings in by_class.values():
             alone = [c for c in siblings if c.index not in taken]
@@ -167,16 +173,10 @@ class Grouping:
 
 def _difference(one: Signature, other: Signature) -> str:
     parts = [
-        f"{name} {_shown(mine)}, its siblings {_shown(theirs)}"
+        f"{name} {shown(name, mine)}, its siblings {shown(name, theirs)}"
         for name, mine, theirs in differences(one, other)
     ]
     return "; ".join(parts) or "depends on its siblings"
-
-
-def _shown(value: Any) -> str:
-    if isinstance(value, tuple) and len(value) == 1:
-        return _shown(value[0])
-    return str(value)
 
 
 def _tower_hashes(
@@ -184,13 +184,14 @@ def _tower_hashes(
 ) -> list[int | None]:
     """Per call with a rule, a hash of everything above it, down to where the rules end."""
     hashes: list[int | None] = []
-
-    def above(value: Value) -> Hashable:
-        own = value.call is None or value.index in pieces or hashes[value.call] is None
-        return ("source", value.shape) if own else hashes[value.call]
-
     for call in graph.calls:
         signature = signatures.of(call)
         known = isinstance(signature, Signature)
-        hashes.append(hash((signature.key, *map(above, call.inputs))) if known else None)
+        above = (_above(value, pieces, hashes) for value in call.inputs)
+        hashes.append(hash((signature.key, *above)) if known else None)
     return hashes
+
+
+def _above(value: Value, pieces: dict[int, Piece], hashes: Sequence[int | None]) -> Hashable:
+    own = value.call is None or value.index in pieces or hashes[value.call] is None
+    return ("source", value.shape) if own else hashes[value.call]

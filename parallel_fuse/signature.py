@@ -22,6 +22,9 @@ REGULARIZERS = (keras.regularizers.L1, keras.regularizers.L2, keras.regularizers
 CONSTRAINTS = (keras.constraints.NonNeg,)
 
 
+_LEFT_OPEN = ("mask", "training")
+
+
 @dataclass(frozen=True)
 class Signature:
     """`key` must be equal within a bundle; `shared_key` within one whose lanes read one tensor."""
@@ -129,9 +132,11 @@ def _machine(call: Call) -> dict[str, Hashable]:
 
 
 def _constants(call: Call) -> Hashable:
-    if not call.kwargs and len(call.args) == 1 and isinstance(call.args[0], Value):
+    """The arguments beside the tensors. Keras writes an open `mask` down for some calls only."""
+    kwargs = {k: v for k, v in call.kwargs.items() if v is not None or k not in _LEFT_OPEN}
+    if not kwargs and len(call.args) == 1 and isinstance(call.args[0], Value):
         return ()
-    nest = (call.args, call.kwargs)
+    nest = (call.args, kwargs)
     return freeze(tree.map_structure(lambda x: "·" if isinstance(x, Value) else x, nest))
 
 
