@@ -4,6 +4,7 @@ Nested functional models and Sequentials are inlined; a shared layer is seen onc
 Nothing here can be edited: later stages describe what to do in a `Plan` and replay this view.
 """
 
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -178,11 +179,10 @@ class _Frame:
 
 def _functional_of(model: Any) -> keras.Model:
     if not isinstance(model, keras.Model):
-        kind = type(model)
         raise UnsupportedModelError(
-            "Expected a functional keras.Model of Keras "
-            f"{keras.__version__}. Received: {kind.__module__}.{kind.__name__}. Load or convert "
-            "it to a Keras 3 functional model first."
+            f"Expected a functional keras.Model of Keras {keras.__version__}. "
+            f"Received: {_origin(type(model))}. Load or convert it to a Keras 3 functional model "
+            "first."
         )
     functional = _keras.functional_inside(model)
     if functional is not None:
@@ -191,6 +191,13 @@ def _functional_of(model: Any) -> keras.Model:
         f"Model '{model.name}' has no graph of layers. Expected a functional model or a built "
         f"Sequential. Received: {_describe(model)}"
     )
+
+
+def _origin(cls: type) -> str:
+    """Where a class comes from: another Keras looks like this one but for module and version."""
+    package = sys.modules.get(cls.__module__.split(".")[0])
+    version = getattr(package, "__version__", None)
+    return f"{cls.__module__}.{cls.__name__}" + (f" of version {version}" if version else "")
 
 
 def _describe(model: keras.Model) -> str:

@@ -12,7 +12,7 @@ def photograph(model: keras.Model) -> dict:
         "class": type(model),
         "layers": [_layer(one) for one in _everything(model)],
         "compiled": model.compiled,
-        "compile config": str(model.get_compile_config()) if model.compiled else None,
+        "compile arguments": repr(_keras.compile_arguments(model)),
         "optimizer": _values(model.optimizer.variables) if model.compiled else None,
         "attributes": sorted(vars(model)),
     }
