@@ -81,9 +81,12 @@ class _Choice:
         """Regions that would run too many kernels of their own for those they save."""
         for members in regions_of(self.graph, list(self.standing.values())):
             found = gain(self.graph, self.found, self.lowerings, members)
-            if found < self.policy.min_gain:
+            # Layers without arithmetic have nothing to save but kernels, whatever the policy.
+            light = all(b.kind.light for b in members)
+            wanted = max(self.policy.min_gain, 1.0 if light else 0.0)
+            if not found or found < wanted:
                 for bundle in members:
-                    self.drop(bundle, _too_little(found, self.policy))
+                    self.drop(bundle, _too_little(found, wanted))
 
     def order(self) -> tuple[Bundle | Call, ...]:
         """Producers first, each bundle one vertex; a bundle that closes a cycle is dropped."""
@@ -116,10 +119,11 @@ class _Choice:
     def plan(self, order: tuple[Bundle | Call, ...]) -> Plan:
         standing = tuple(self.standing.values())
         lowerings = {b.index: self.lowerings[b.index] for b in standing}
-        return Plan(standing, lowerings, self.found.joins, self.found.pieces, order,
+        members = {call.index for bundle in standing for call in bundle.calls}
+        joins = {i: join for i, join in self.found.joins.items() if i not in members}
+        return Plan(standing, lowerings, joins, self.found.pieces, order,
                     tuple(self.rejections))  # fmt: skip
 
 
-def _too_little(gain: float, policy: Policy) -> str:
-    wanted = policy.min_gain
-    return f"not fused: {gain:.1f} times fewer kernels, the policy asks for {wanted}"
+def _too_little(gain: float, wanted: float) -> str:
+    return f"not fused: {gain:.1f} times fewer kernels, expected at least {wanted}"

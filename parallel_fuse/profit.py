@@ -20,11 +20,14 @@ def gain(
     """Kernels before, divided by kernels after."""
     own = {v.index for b in members for v in b.outputs}
     inside = {c.index for b in members for c in b.calls}
-    before = sum(b.size for b in members) + _slices(graph, found, members, inside)
-    after = sum(lowerings[b.index].kernels for b in members)
+    exits = [_exits(graph, found, b, inside) for b in members]
+    joins = sum(count for count, _ in exits)
+    before = sum(b.size for b in members if lowerings[b.index].kernels) + joins
+    before += _slices(graph, found, members, inside)
+    after = sum(lowerings[b.index].kernels for b in members) + joins
     after += sum(_gathers(found, row, own) for b in members for row in _rows(b))
-    after += sum(_scatters(graph, found, b, inside) for b in members)
-    return before / after
+    after += sum(1 + single / LARGE for _, single in exits if single)
+    return before / max(after, 1)
 
 
 def _rows(bundle: Bundle) -> Sequence[tuple[Value, ...]]:
@@ -49,20 +52,18 @@ def _gathers(found: Match, row: tuple[Value, ...], own: set[int]) -> float:
     return 1 + len(row) / LARGE
 
 
-def _scatters(graph: Graph, found: Match, bundle: Bundle, inside: set[int]) -> float:
-    """Nothing inside the region, one transpose into a join, more where lanes are read singly."""
+def _exits(graph: Graph, found: Match, bundle: Bundle, inside: set[int]) -> tuple[int, int]:
+    """(joins that take several of the lanes, reads of a single lane) outside the region."""
     mine = {v.index for v in bundle.outputs}
     outputs = {v.index for v in graph.outputs}
-    single = 0
-    joined: set[int] = set()
-    for value in bundle.outputs:
-        for call in graph.readers(value):
-            row = found.joins[call.index][1] if call.index in found.joins else ()
-            if call.index in inside:
-                continue
-            if sum(v.index in mine for v in row) > 1:
-                joined.add(call.index)
-            else:
-                single += 1
-        single += value.index in outputs
-    return len(joined) + (1 + single / LARGE if single else 0)
+    joins: set[int] = set()
+    single = sum(v.index in outputs for v in bundle.outputs)
+    for call in (c for v in bundle.outputs for c in graph.readers(v)):
+        row = found.joins[call.index][1] if call.index in found.joins else ()
+        if call.index in inside:
+            continue
+        if sum(v.index in mine for v in row) > 1:
+            joins.add(call.index)
+        else:
+            single += 1
+    return len(joins), single
