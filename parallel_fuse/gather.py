@@ -7,7 +7,7 @@ from itertools import groupby
 from typing import Any
 
 from parallel_fuse.graph import Value
-from parallel_fuse.lanes import Lanes, Layout, pick
+from parallel_fuse.lanes import Lanes, Layout
 from parallel_fuse.pieces import to_lanes, varying_axes
 from parallel_fuse.plan import Piece
 
@@ -63,7 +63,7 @@ class Environment:
             return Lanes(len(values), same=self.tensor(values[0]), portable=self.portable)
         origins = [origin for origin, _ in groupby(values, key=self._origin)]
         repeated = {o for o, times in Counter(origins).items() if times > 1} - {SINGLE}
-        if repeated and len({v.shape for v in values}) == 1:
+        if repeated:
             return self._interleaved(values)
         return self._side_by_side(self._segments(values))
 
@@ -127,20 +127,19 @@ class Environment:
         """Values of few origins in a mixed order: gather by origin, then put into order."""
         places: dict = {}
         ranks = [places.setdefault(self._origin(v), len(places)) for v in values]
-        order = sorted(range(len(values)), key=ranks.__getitem__)
+        refs = [self._ref(v) for v in values]
+        keys = [(rank, -1 if ref is None else ref.index) for rank, ref in zip(ranks, refs)]
+        order = sorted(range(len(values)), key=keys.__getitem__)
         parts = self._segments([values[i] for i in order])
-        layout = next((v.apart for p in parts for v in p.layouts), None)
-        if layout is None:
-            return self._side_by_side(self._segments(values))
         back = sorted(range(len(order)), key=order.__getitem__)
-        tensor = pick(self._side_by_side(parts).to(layout), back, layout.axis)
-        return Lanes(len(values), {layout: tensor}, portable=self.portable)
+        return Lanes(len(values), parts=parts, portable=self.portable, order=back)
 
 
 def _is_list(lanes: Lanes) -> bool:
     """Whether the lanes are tensors one by one and nothing else."""
     parts = lanes.parts or (lanes,)
-    return not lanes.views and not any(isinstance(part, Lanes) for part in parts)
+    plain = not any(isinstance(part, Lanes) for part in parts)
+    return plain and not lanes.views and lanes.order is None
 
 
 def _block(number: int, size: int) -> tuple[int, ...]:

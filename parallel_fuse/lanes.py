@@ -51,12 +51,16 @@ class Lanes:
         parts: the tensors one by one, or other Lanes to be joined in order.
         same: the one tensor that all lanes are.
         sizes: widths along the folded axis, only where they differ between lanes.
+        order: lane i is the order[i]-th of the parts' lanes; as they come if None.
     """
 
-    def __init__(self, count, views=None, parts=None, same=None, sizes=None, portable=False):
+    def __init__(
+        self, count, views=None, parts=None, same=None, sizes=None, portable=False, order=None
+    ):
         self.count = count
         self.views: dict[Layout, Tensor] = dict(views or {})
         self.parts: tuple | None = None if parts is None else tuple(parts)
+        self.order: tuple[int, ...] | None = None if order is None else tuple(order)
         self.same = same
         self.sizes: tuple[int, ...] | None = sizes
         self.portable = portable
@@ -77,7 +81,8 @@ class Lanes:
     @property
     def layouts(self) -> tuple[Layout, ...]:
         """The layouts that cost no transpose: those at hand, each folded and unfolded."""
-        return tuple(self.views)
+        below = (p.layouts for p in self.parts or () if isinstance(p, Lanes))
+        return tuple(self.views) or next((found for found in below if found), ())
 
     def to(self, layout: Layout) -> Tensor:
         """The lanes as one tensor in this layout."""
@@ -98,11 +103,58 @@ class Lanes:
         return ops.repeat(ops.expand_dims(self.same, layout.axis), self.count, axis=layout.axis)
 
     def _join(self, layout: Layout) -> Tensor:
+        meeting = self._meeting(layout)
+        if meeting is not None:
+            tensor = self._reordered(self._join_in_turn(meeting), meeting)
+            return Lanes(self.count, {meeting: tensor}, portable=self.portable).to(layout)
+        if self.order is not None and layout.folded and None in self._widths_in_turn(layout.axis):
+            return ops.concatenate(self.all(), axis=layout.axis)
+        return self._reordered(self._join_in_turn(layout), layout)
+
+    def _meeting(self, layout: Layout) -> Layout | None:
+        """Where the parts already are: joined there, they are moved together."""
+        known = [set(p.views) for p in self.parts if isinstance(p, Lanes) and p.views]
+        shared = [v for v in set.intersection(*known) if not v.folded] if len(known) > 1 else []
+        widths = set(self._widths_in_turn(layout.axis)) if layout.folded else {0}
+        return shared[0] if shared and len(widths) == 1 and None not in widths else None
+
+    def _reordered(self, tensor: Tensor, layout: Layout) -> Tensor:
+        if self.order is None or not layout.folded:
+            return tensor if self.order is None else pick(tensor, self.order, layout.axis)
+        widths = self._widths_in_turn(layout.axis)
+        ends = list(accumulate(widths))
+        columns = [c for i in self.order for c in range(ends[i] - widths[i], ends[i])]
+        return pick(tensor, columns, layout.axis)
+
+    def _join_in_turn(self, layout: Layout) -> Tensor:
         if not any(isinstance(part, Lanes) for part in self.parts):
             join = ops.concatenate if layout.folded else ops.stack
             return join(list(self.parts), axis=layout.axis)
         whole = [_as_lanes(part).to(layout) for part in self.parts]
         return whole[0] if len(whole) == 1 else ops.concatenate(whole, axis=layout.axis)
+
+    def widths(self, axis: int) -> list[int | None]:
+        """The size of each lane along an axis, None where it is unknown."""
+        if self.same is not None:
+            return [self.same.shape[axis]] * self.count
+        if self.parts is not None:
+            found = self._widths_in_turn(axis)
+            return found if self.order is None else [found[i] for i in self.order]
+        layout, tensor = next(iter(self.views.items()))
+        if layout.axis == axis and self.sizes is not None:
+            return list(self.sizes)
+        return [self._size(layout, tensor, axis)] * self.count
+
+    def _widths_in_turn(self, axis: int) -> list[int | None]:
+        parts = (p.widths(axis) if isinstance(p, Lanes) else [p.shape[axis]]
+                 for p in self.parts)  # fmt: skip
+        return [width for part in parts for width in part]
+
+    def _size(self, layout: Layout, tensor: Tensor, axis: int) -> int | None:
+        if not layout.folded:
+            return tensor.shape[axis + (axis >= layout.axis)]
+        size = tensor.shape[axis]
+        return size if size is None or axis != layout.axis else size // self.count
 
     def _convert(self, layout: Layout) -> Tensor:
         """Reshape where the position is right, else unfold, transpose, fold."""
@@ -164,7 +216,7 @@ class Lanes:
         if self.same is not None:
             return self.same
         if self.parts is not None and not any(isinstance(p, Lanes) for p in self.parts):
-            return self.parts[index]
+            return self.parts[index if self.order is None else self.order[index]]
         if self.scattered or self.parts is not None or self.sizes is not None:
             return self.all()[index]
         layout, tensor = self.apart()
@@ -181,7 +233,8 @@ class Lanes:
             return [self.same] * self.count
         if self.parts is not None:
             single = (part.all() if isinstance(part, Lanes) else [part] for part in self.parts)
-            return [tensor for part in single for tensor in part]
+            flat = [tensor for part in single for tensor in part]
+            return flat if self.order is None else [flat[i] for i in self.order]
         if self.sizes is not None:
             (layout, tensor), *_ = self.views.items()
             return list(ops.split(tensor, list(accumulate(self.sizes))[:-1], axis=layout.axis))

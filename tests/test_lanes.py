@@ -51,6 +51,12 @@ FORMS = {
                         tensor(LANES[2])]),
         Lanes(1, {Layout(1): tensor(np.stack(LANES[3:], 1))}),
     ]),
+    "tensors in another order": lambda: Lanes(
+        M, parts=[tensor(LANES[i]) for i in (2, 0, 3, 1)], order=(1, 3, 0, 2)),
+    "parts in another order": lambda: Lanes(M, order=(2, 0, 3, 1), parts=[
+        Lanes(2, {Layout(2, True): tensor(np.concatenate([LANES[1], LANES[3]], 2))}),
+        Lanes(2, parts=[tensor(LANES[0]), tensor(LANES[2])]),
+    ]),
 }  # fmt: skip
 
 
@@ -157,6 +163,29 @@ def test_unequal_widths_among_parts():
     np.testing.assert_array_equal(as_array(joined.lane(3)), arrays[2])
 
 
+@pytest.mark.parametrize("unknown", [False, True])
+def test_unequal_widths_in_another_order(unknown):
+    _, arrays = ragged(2)
+    more = RANDOM.normal(size=(*SHAPE[:2], 6)).astype("float32")
+    other = keras.Input((5, None if unknown else 6))
+    whole = keras.Input((5, sum(WIDTHS)))
+    parts = [other, Lanes(M, {Layout(2, folded=True): whole}, sizes=WIDTHS)]
+    joined = Lanes(M + 1, parts=parts, order=(3, 0, 1, 4, 2))
+    assert joined.widths(2) == [4, None if unknown else 6, 3, 3, 1]
+    assert joined.widths(1) == [5] * (M + 1)
+    model = keras.Model([other, whole], [joined.to(Layout(2, folded=True)), joined.lane(3)])
+    folded, third = model([more, np.concatenate(arrays, axis=2)])
+    expected = [arrays[2], more, arrays[0], arrays[3], arrays[1]]
+    np.testing.assert_array_equal(folded, np.concatenate(expected, axis=2))
+    np.testing.assert_array_equal(third, arrays[3])
+
+
+@pytest.mark.parametrize("form", [*FORMS, "one tensor"])
+def test_widths(form):
+    lanes, _ = _form(form)
+    assert [lanes.widths(axis)[1:] for axis in range(RANK)] == [[n] * (M - 1) for n in SHAPE]
+
+
 UNKNOWN = [(None, 5, 3), (None, None, 3), (None, 5, None), (None, None, None), (2, None, 3)]
 
 
@@ -223,6 +252,14 @@ def test_there_and_back_is_one_transpose():
     lanes = Lanes(M, {Layout(1): x})
     lanes.to(LEADING)
     assert lanes.to(Layout(1)) is x
+
+
+def test_parts_that_lie_alike_are_moved_together():
+    x, y = keras.Input(batch_shape=(2, None, 5)), keras.Input(batch_shape=(2, None, 5))
+    parts = [Lanes(2, {LEADING: x}), Lanes(2, {LEADING: y})]
+    whole = Lanes(4, parts=parts, order=(0, 2, 1, 3)).to(Layout(1, folded=True))
+    model = keras.Model([x, y], whole)
+    assert operation_names(model) == ["Concatenate", "Take", "Transpose", "Reshape"]
 
 
 def test_every_lane_is_one_operation():
