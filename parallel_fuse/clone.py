@@ -4,9 +4,9 @@ a call would grow their list of nodes, that is, change the user's model.
 
 import inspect
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from types import FunctionType
+from types import FunctionType, MappingProxyType
 from typing import Any
 
 import keras
@@ -43,14 +43,14 @@ class Cloner:
         if not isinstance(operation, Layer):
             return run(self._keep(operation, _keras.fresh_operation(operation, name)))
         try:
-            twin = _named(clone_layer(operation), name)
+            twin = _named(clone_layer(operation, self.twins), name)
             copy_assets(operation, twin)
             outputs = run(twin)
             copy_state(operation, twin)
             self._keep(operation, twin)
             return outputs
         except Exception as error:  # noqa: BLE001 - a custom layer may fail in any way it likes
-            self.sharing[operation.name] = _first_line(error)
+            self.sharing[operation.name] = _in_short(error)
             logger.debug("cannot clone %s: %s", operation.name, error)
         return run(self._keep(operation, _keras.sharing_twin(operation, name)))
 
@@ -70,13 +70,16 @@ class Cloner:
         ]
 
 
-def _first_line(error: Exception) -> str:
-    lines = str(error).strip().splitlines() or [type(error).__name__]
-    return lines[0] if len(lines[0]) < 100 else lines[0][:97] + "…"
+def _in_short(error: Exception) -> str:
+    text = " ".join(str(error).split()) or type(error).__name__
+    return text if len(text) < 120 else text[:119] + "…"
 
 
-def clone_layer(layer: Layer) -> Layer:
+def clone_layer(layer: Layer, twins: Mapping[int, Any] = MappingProxyType({})) -> Layer:
     """A new layer of the same class and configuration, without weights yet.
+
+    Args:
+        twins: layer id → its twin, for layers that this one may hold (tied weights stay tied).
 
     Raises:
         Exception: whatever the layer's own class raises.
@@ -88,7 +91,7 @@ def clone_layer(layer: Layer) -> Layer:
     config = _config(layer)
     policy = None if "dtype" in config else layer.dtype_policy
     with keras.utils.custom_object_scope(_custom_objects(layer)), _default_policy(policy):
-        return _from_configs(layer, config)
+        return _from_configs(layer, config, twins)
 
 
 def _config(layer: Layer) -> dict:
@@ -101,23 +104,26 @@ def _config(layer: Layer) -> dict:
     return {key: value for key, value in config.items() if key not in common}
 
 
-def _from_configs(layer: Layer, config: dict) -> Layer:
+def _from_configs(layer: Layer, config: dict, twins: Mapping[int, Any]) -> Layer:
     """Functions and layers go in as live objects: written down and read again they may be lost.
 
     A class whose `from_config` expects them written down gets them so.
     """
     try:
-        return type(layer).from_config(_with_live_objects(layer, config))
+        return type(layer).from_config(_with_live_objects(layer, config, twins))
     except Exception as error:  # noqa: BLE001 - any class may read its config in its own way
         logger.debug("%s does not take live objects: %s", layer.name, error)
         return type(layer).from_config(_config(layer))
 
 
-def _with_live_objects(layer: Layer, config: dict) -> dict:
+def _with_live_objects(layer: Layer, config: dict, twins: Mapping[int, Any]) -> dict:
     functions = ((key, getattr(layer, key, None)) for key, value in config.items() if value)
     live = {key: f for key, f in functions if isinstance(f, FunctionType)}
     rest = {key: value for key, value in config.items() if key not in live}
-    swap = lambda x: clone_layer(x) if isinstance(x, Layer) else x  # noqa: E731
+
+    def swap(x: Any) -> Any:
+        return (twins.get(id(x)) or clone_layer(x, twins)) if isinstance(x, Layer) else x
+
     return {**tree.map_structure(swap, rest), **live}
 
 

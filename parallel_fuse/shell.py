@@ -1,7 +1,8 @@
 """The model around the layers: its class, name, flags and compile configuration."""
 
+import logging
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -10,6 +11,8 @@ from keras import tree
 
 from parallel_fuse import _keras
 from parallel_fuse.clone import twin_of
+
+logger = logging.getLogger("parallel_fuse")
 
 _SET_BY_COMPILE = frozenset("optimizer loss stop_training".split())
 
@@ -22,12 +25,22 @@ def like(
     A user's own class is kept where it is made from inputs and outputs, as functional models are:
     then its methods (`train_step`, …) are kept too. `calls` bounds the depth of the graph.
     """
-    own = not _keras.is_plain_model(model) and _keras.takes_inputs_and_outputs(type(model))
-    cls = type(model) if own else keras.Model
+    frozen = {} if model.trainable else {"trainable": False}
     with _room_to_recurse(calls):
-        fused = cls(inputs, outputs, name=model.name, trainable=model.trainable)
+        fused = _of_own_class(model, inputs, outputs, frozen)
+        fused = fused or keras.Model(inputs, outputs, name=model.name, **frozen)
     fused.dtype_policy = model.dtype_policy
     return fused, _notes(model, fused)
+
+
+def _of_own_class(model: keras.Model, inputs: Any, outputs: Any, frozen: dict) -> Any:
+    if _keras.is_plain_model(model) or not _keras.takes_inputs_and_outputs(type(model)):
+        return None
+    try:
+        return type(model)(inputs, outputs, name=model.name, **frozen)
+    except Exception as error:  # noqa: BLE001 - it may want arguments that nobody knows
+        logger.debug("%s is not made from inputs and outputs: %s", type(model).__name__, error)
+        return None
 
 
 @contextmanager
@@ -46,16 +59,22 @@ def _notes(model: keras.Model, fused: keras.Model) -> list[str]:
         return []
     name = type(model).__name__
     if type(fused) is not type(model):
-        methods = _listing(n for n in vars(type(model)) if not n.startswith("_"))
-        return [f"a plain keras.Model instead of a {name}, whose methods are lost ({methods})"]
+        own = [c for c in type(model).__mro__ if issubclass(c, keras.Model) and not _of_keras(c)]
+        methods = dict.fromkeys(n for c in own for n in vars(c) if not n.startswith("_"))
+        lost = f", without its {_listing(methods)}" if methods else ""
+        return [f"a plain keras.Model, not a {name}{lost}"]
     extra = vars(model).keys() - vars(fused).keys() - _SET_BY_COMPILE
     lost = sorted(n for n in extra if not n.startswith("_"))
     return [f"attributes set on the {name} are not carried over: {_listing(lost)}"] if lost else []
 
 
-def _listing(names: Any) -> str:
+def _of_keras(cls: type) -> bool:
+    return cls.__module__.split(".")[0] == "keras"
+
+
+def _listing(names: Iterable[str]) -> str:
     names = list(names)
-    return ", ".join(names[:5]) + (", …" if len(names) > 5 else "") or "none"
+    return ", ".join(names[:5]) + (", …" if len(names) > 5 else "")
 
 
 def recompile(model: keras.Model, fused: keras.Model) -> list[str]:

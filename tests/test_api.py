@@ -333,6 +333,25 @@ def test_a_class_made_from_inputs_and_outputs_is_kept():
     assert not any("lost" in note or "not carried" in note for note in report.notes)
 
 
+class Strict(keras.Model):
+    def __init__(self, inputs, outputs, name=None):
+        super().__init__(inputs, outputs, name=name)
+
+
+class Wants(keras.Model):
+    def __init__(self, *args, must, **kwargs):
+        super().__init__(*args, **kwargs)
+
+
+def test_classes_with_constructors_of_their_own():
+    fused, report = fuse(three_branches(Strict))
+    assert type(fused) is Strict
+    assert report.notes == ()
+    fused, report = fuse(three_branches(lambda x, y: Wants(x, y, must=1)))
+    assert not isinstance(fused, Wants)
+    assert report.notes == ("a plain keras.Model, not a Wants",)
+
+
 def test_attributes_of_the_object_are_not_carried_over_and_the_note_says_so():
     model = three_branches(Trains)
     model.temperature = 3.0
@@ -341,12 +360,11 @@ def test_attributes_of_the_object_are_not_carried_over_and_the_note_says_so():
 
 
 def test_a_class_that_makes_its_own_graph_is_lost_and_the_note_says_so():
-    model = randomise(Backbone(name="backbone"))
+    model = randomise(type("Larger", (Backbone,), {"predict_step": None})(name="backbone"))
     fused, report = fuse(model)
     assert isinstance(fused, keras.Model)
     assert not isinstance(fused, Backbone)
-    (note,) = report.notes
-    assert note == "a plain keras.Model instead of a Backbone, whose methods are lost (embed)"
+    assert report.notes == ("a plain keras.Model, not a Larger, without its predict_step, embed",)
 
 
 def test_a_compile_method_of_the_users_own_is_left_to_the_user():

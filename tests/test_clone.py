@@ -78,6 +78,20 @@ class Opaque(layers.Layer):
         return self.function(self.dense(x))
 
 
+class Tied(layers.Layer):
+    """Uses the weights of another layer of the model."""
+
+    def __init__(self, to, **kwargs):
+        super().__init__(**{"name": "tied", **kwargs})
+        self.to = to
+
+    def call(self, x):
+        return ops.matmul(x, ops.transpose(self.to.kernel))
+
+    def get_config(self):
+        return {**super().get_config(), "to": self.to}
+
+
 class Forgetful(layers.Layer):
     """Its configuration leaves out what decides the shape."""
 
@@ -203,6 +217,35 @@ def test_shared_layers_stay_shared_and_a_sharing_twin_too():
     names = [op.name for op in fused.operations]
     assert names.count("shared") == names.count("opaque") == 1
     assert len(fused.get_layer("shared")._inbound_nodes) == 2
+
+
+def test_tied_weights_stay_tied():
+    def make(y):
+        down = layers.Dense(5, name="down")
+        return Tied(down)(down(y))
+
+    model = beside_branches(make)
+    fused, report = fused_beside(model)
+    assert not report.notes
+    assert fused.get_layer("tied").to is fused.get_layer("down")
+    assert len(fused.weights) == 2 + 2
+
+
+def test_quantized_and_lora_layers_keep_every_weight():
+    def make(y):
+        return [layers.Dense(8, name="whole")(y), layers.Dense(6, name="adapted")(y)]
+
+    model = beside_branches(make)
+    model.get_layer("whole").quantize("int8")
+    model.get_layer("adapted").enable_lora(2)
+    randomise(model)
+    fused, report = fused_beside(model)
+    assert not report.notes
+    for name in ("whole", "adapted"):
+        mine, theirs = model.get_layer(name), fused.get_layer(name)
+        for one, other in zip(mine.weights, theirs.weights, strict=True):
+            np.testing.assert_array_equal(one, other)
+            assert one.trainable == other.trainable
 
 
 def test_a_policy_of_the_day_reaches_layers_that_do_not_write_it_down():

@@ -168,8 +168,8 @@ def test_b04_b31_outputs_keep_name_structure_and_order(what):
     model = keras.Model(x, OUTPUTS[what](x))
     fused = fuse(model)
     keras.tree.assert_same_structure(fused.output, model.output)
-    shapes = [[tuple(t.shape) for t in m.outputs] for m in (fused, model)]
-    assert shapes[0] == shapes[1]
+    forms = [[(tuple(t.shape), t.dtype, t.sparse) for t in m.outputs] for m in (fused, model)]
+    assert forms[0] == forms[1]
 
 
 def test_an_output_keeps_its_type():

@@ -25,7 +25,8 @@ def reduction(over, pair, mean: bool = False):
 
     def combine(call: Call, tensors: list[Tensor], counts: list[int]) -> Tensor:
         total = fold(pair, tensors)
-        return total * (1.0 / sum(counts)) if mean else total
+        # Not `* (1 / n)`: Keras takes the product with a number for a sparse tensor.
+        return total / sum(counts) if mean else total
 
     return {"reduce": reduce, "combine": combine}
 
