@@ -9,6 +9,7 @@ Elements keep their order within each lane. With the lanes in front it is one `o
 folded into the batch and the layer runs as it is. A raw operation must keep the batch axis.
 """
 
+from dataclasses import replace
 from math import prod
 from typing import Any
 
@@ -35,7 +36,11 @@ IDENTITY = Kind(
     # An ActivityRegularization is rejected for its regularizer, by the machine, with that reason.
     handles=(layers.Identity, layers.ActivityRegularization),
     signature=identity_signature,
-    lowerings=(ONCE, Lowering("as-they-lie", anywhere, copy_of, sizes=last_widths)),
+    # It runs no kernel: alone, as the name of an output, nothing would be saved.
+    lowerings=(
+        replace(ONCE, kernels=0),
+        Lowering("as-they-lie", anywhere, copy_of, sizes=last_widths, kernels=0),
+    ),
     light=True,
 )
 
