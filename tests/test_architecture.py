@@ -33,7 +33,7 @@ AREAS: dict[str, tuple[str, str]] = {
         "words keras view lanes rules search",
     ),
     "checking": (
-        "verify verification compare reference given sampling ids interpret tolerance",
+        "verify verification compare reference given sampling ids interpret tolerance precision",
         "words keras",
     ),
     "report": ("report", ""),
@@ -68,7 +68,7 @@ def inside(module: str, names: str | tuple[str, ...]) -> bool:
 
 
 def area_of(module: str) -> str:
-    return next(area for area, (modules, _) in AREAS.items() if inside(module, modules))
+    return next((a for a, (modules, _) in AREAS.items() if inside(module, modules)), "unlisted")
 
 
 def imported(tree: ast.AST) -> Iterator[str]:
