@@ -101,4 +101,6 @@ def _arguments(model: keras.Model) -> dict[str, Any]:
     stateful = (keras.optimizers.Optimizer, keras.metrics.Metric)
     swap = lambda x: twin_of(x) if isinstance(x, stateful) else x  # noqa: E731
     renewed = ("optimizer", "metrics", "weighted_metrics")
-    return {k: tree.map_structure(swap, v) if k in renewed else v for k, v in arguments.items()}
+    made = {k: tree.map_structure(swap, v) if k in renewed else v for k, v in arguments.items()}
+    scaled = isinstance(model.optimizer, keras.optimizers.LossScaleOptimizer)
+    return {**made, "auto_scale_loss": scaled}

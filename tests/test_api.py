@@ -266,6 +266,20 @@ def test_losses_metrics_and_optimizers_of_the_users_own(what):
     assert type(fused.optimizer) is type(model.optimizer)
 
 
+@pytest.mark.parametrize("scaled", [True, False])
+def test_the_scaling_of_the_loss_is_kept(scaled):
+    keras.config.set_dtype_policy("mixed_float16")
+    try:
+        model = three_branches(dtype="float32")
+    finally:
+        keras.config.set_dtype_policy("float32")
+    model.compile("adam", "mse", auto_scale_loss=scaled)
+    assert isinstance(model.optimizer, keras.optimizers.LossScaleOptimizer) is scaled
+    fused, _ = fuse(model)
+    assert type(fused.optimizer) is type(model.optimizer)
+    assert fused.dtype_policy == model.dtype_policy
+
+
 def test_a_metric_that_cannot_be_made_again_is_said():
     class Fails(OwnMetric):
         def get_config(self):

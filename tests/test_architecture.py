@@ -25,7 +25,7 @@ AREAS: dict[str, tuple[str, str]] = {
     "lanes": ("lanes activations", "words keras layers view"),
     "rules": ("kinds joins splits", "words keras layers view lanes"),
     "search": (
-        "match grouping joining signature pieces decide profit",
+        "match grouping joining signature sizes pieces decide profit",
         "words keras view lanes rules",
     ),
     "building": (
@@ -33,7 +33,8 @@ AREAS: dict[str, tuple[str, str]] = {
         "words keras view lanes rules search",
     ),
     "checking": (
-        "verify verification compare reference given sampling ids interpret tolerance precision",
+        "verify verification compare reference given sampling ids interpret tolerance precision "
+        "rounding",
         "words keras",
     ),
     "report": ("report", ""),
