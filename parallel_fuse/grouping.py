@@ -44,9 +44,14 @@ class Grouping:
         signed = isinstance(self.signatures.of(call), Signature)
         return call.index in self.passive and not signed
 
+    def _joins_or_splits(self, call: Call) -> bool:
+        """Whether nobody misses a kind for a call. `x + 1` is no join, though of its class."""
+        return self.is_passive(call) or (call.index in self.passive and len(call.inputs) > 1)
+
     def alike(self, row: Iterable[Value]) -> int:
-        """How many values of a row come from towers that are alike, at most."""
-        counts = Counter(_above(value, self.pieces, self.towers) for value in row)
+        """How many different values of a row come from towers that are alike, at most."""
+        values = dict.fromkeys(row)
+        counts = Counter(_above(value, self.pieces, self.towers) for value in values)
         return max(counts.values(), default=0)
 
     def groups(self, calls: Iterable[Call]) -> list[Group]:
@@ -142,7 +147,7 @@ class Grouping:
     def _remember(self, calls: list[Call], taken: set[int]) -> None:
         """Writes down why calls stayed alone, where a sibling of the same class stood beside."""
         by_class: dict[type, list[Call]] = {}
-        for call in (c for c in calls if c.index not in self.passive):
+        for call in (c for c in calls if not self._joins_or_splits(c)):
             by_class.setdefault(type(call.operation), []).append(call)
         for siblings in by_class.values():
             alone = [c for c in siblings if c.index not in taken]

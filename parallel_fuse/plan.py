@@ -29,7 +29,7 @@ class Bundle:
     """M calls, one per lane, that become one layer.
 
     `inputs[k][m]` is the k-th tensor that lane m reads. `shared` says that all lanes read the
-    very same tensor (one input only).
+    very same tensors.
     """
 
     index: int

@@ -5,6 +5,7 @@ from parallel_fuse.kinds.base import Kind, Lowering
 from parallel_fuse.kinds.channelwise import CHANNELWISE
 from parallel_fuse.kinds.conv import CONV
 from parallel_fuse.kinds.dense import DENSE
+from parallel_fuse.kinds.merging import CONCATENATE, MERGE
 from parallel_fuse.kinds.noise import DROPOUT, GAUSSIAN, SPATIAL
 from parallel_fuse.kinds.normalization import BATCH_NORMALIZATION
 from parallel_fuse.kinds.permuting import PERMUTE
@@ -28,6 +29,8 @@ KINDS: tuple[Kind, ...] = (
     SOFTMAX,
     PRELU,
     POINTWISE,
+    MERGE,
+    CONCATENATE,
     DROPOUT,
     GAUSSIAN,
     SPATIAL,

@@ -8,10 +8,12 @@ Lanes that read one tensor need no batched product: one wide Dense makes all the
 then differ in number. Assumes plain float kernels; a missing bias is filled with zeros.
 """
 
+from dataclasses import dataclass
 from string import ascii_lowercase
+from typing import Any
 
 import numpy as np
-from keras import layers
+from keras import layers, ops
 
 from parallel_fuse.graph import Call
 from parallel_fuse.kinds.base import Kind, Lowering, config_signature
@@ -30,20 +32,39 @@ def signature(call: Call) -> dict:
     return config_signature(call, drop=("use_bias",))
 
 
-def build_batched(bundle: Bundle, layout: Layout, common: dict) -> layers.Layer:
-    first = bundle.layers[0]
-    middle = ascii_lowercase[: len(bundle.in_shape) - 1]
-    units = first.units
-    return layers.EinsumDense(
+@dataclass(frozen=True)
+class BesideAxisOfOne:
+    """A layer between two reshapes: (M, batch, …) → (M, 1, batch, …) → layer → (M, batch, …).
+
+    `keras.ops.add` on TensorFlow takes a bias of shape (M, 1, …, 1) for that of a convolution with
+    its channels first, and adds it along axis 1 where that axis has M entries: there, the batch.
+    """
+
+    layer: layers.Layer
+
+    @property
+    def weights(self) -> list:
+        return self.layer.weights
+
+    def __call__(self, inputs: Any) -> Any:
+        return ops.squeeze(self.layer(ops.expand_dims(inputs, 1)), 1)
+
+
+def build_batched(bundle: Bundle, layout: Layout, common: dict) -> Any:
+    first, biased = bundle.layers[0], uses_bias(bundle.layers)
+    apart = biased and first.units == 1
+    middle = "z" * apart + ascii_lowercase[: len(bundle.in_shape) - 1]
+    layer = layers.EinsumDense(
         f"m{middle}x,mxy->m{middle}y",
-        output_shape=(bundle.in_shape[0], *bundle.in_shape[1:-1], units),
-        bias_axes="my" if uses_bias(bundle.layers) else None,
+        output_shape=(*[1] * apart, *bundle.in_shape[:-1], first.units),
+        bias_axes="my" if biased else None,
         kernel_regularizer=first.kernel_regularizer,
         bias_regularizer=bias_option(bundle.layers, "bias_regularizer"),
         kernel_constraint=first.kernel_constraint,
         bias_constraint=bias_option(bundle.layers, "bias_constraint"),
         **common,
     )
+    return BesideAxisOfOne(layer) if apart else layer
 
 
 def build_wide(bundle: Bundle, layout: Layout, common: dict) -> layers.Layer:

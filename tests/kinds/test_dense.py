@@ -61,6 +61,12 @@ def test_q21_unequal_heads_softmax_each_r09_output_names():
     assert_fuses(keras.Model(x, heads), layers=(4, 1))
 
 
+@pytest.mark.parametrize("shape", [(7, 3), (7, 3, 2)])
+def test_one_unit_in_as_many_lanes_as_samples(shape):
+    """`keras.ops.add` would take a bias of shape (7, 1, 1) along the 7 samples."""
+    assert_fuses(towers(lambda i, x: layers.Dense(1)(x), shape=shape), layers=(7, 1))
+
+
 REJECTED = {
     "units 4": lambda i: layers.Dense(4 + i),
     "LoRA": lambda i: layers.Dense(4, lora_rank=2),

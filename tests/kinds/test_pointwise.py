@@ -29,8 +29,7 @@ OPERATIONS = {
 def test_between_dense_layers(case):
     function, operation = OPERATIONS[case]
     model = towers(lambda i, x: layers.Dense(2)(function(layers.Dense(4)(x))), shape=(3, 7))
-    regions = 2 if case == "a number over" else 1  # x · x has two operands, and is no lane's own
-    fused, _ = assert_fuses(model, regions=regions)
+    fused, _ = assert_fuses(model)
     assert operation_names(fused).count(operation) == 1
 
 
