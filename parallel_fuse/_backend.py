@@ -1,5 +1,6 @@
 """The little that `keras.ops` does not offer and each backend does its own way."""
 
+import functools
 from collections.abc import Callable, Hashable
 from typing import Any
 
@@ -28,8 +29,11 @@ def compiled(function: Callable[[Any], Any]) -> Callable[[Any], Any] | None:
 def _tensorflow_graph(function: Callable[[Any], Any]) -> Callable[[Any], Any]:
     import tensorflow as tf
 
-    # As Keras' trainer has it: first the exact batch size, from the second one on an unknown one.
-    return tf.function(tf.autograph.experimental.do_not_convert(function), reduce_retracing=True)
+    # A partial, so that TensorFlow counts each function's traces alone: together they would soon
+    # make it warn of too many. As in Keras' trainer no source is converted, and the batch size is
+    # first taken as it is, from the second one on as unknown.
+    plain = functools.partial(tf.autograph.experimental.do_not_convert(function))
+    return tf.function(plain, reduce_retracing=True, autograph=False)
 
 
 # TensorFlow operations that map each element on its own, whatever the shape.

@@ -10,7 +10,8 @@ import numpy as np
 from keras import tree
 
 from parallel_fuse import _keras
-from parallel_fuse.tolerance import EPSILON, Bound
+from parallel_fuse.precision import EPSILON
+from parallel_fuse.tolerance import Bound
 from parallel_fuse.verification import OutputCheck
 
 

@@ -1,6 +1,6 @@
 """Runs a functional model one operation at a time, with a hook around each."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 from keras import tree
@@ -27,10 +27,22 @@ def run(functional: Any, values: Sequence[Any], apply: Apply) -> list[Any]:
 
 
 def _results(node: Any, env: dict[int, Any], apply: Apply) -> Iterable[Any]:
-    inner = _keras.functional_inside(node.operation)
-    if inner is not None and _keras.call_context(node) is not None:
+    inner = _inlined(node)
+    if inner is not None:
         return run(inner, [env[id(t)] for t in _keras.call_tensors(node)], apply)
     return apply(node, *_keras.arguments(node, env))
+
+
+def _inlined(node: Any) -> Any:
+    inner = _keras.functional_inside(node.operation)
+    return None if inner is None or _keras.call_context(node) is None else inner
+
+
+def nodes(functional: Any) -> Iterator[Any]:
+    """The calls that `run` makes, those of nested models in place of the model's."""
+    for node in _keras.nodes_in_order(functional):
+        inner = _inlined(node)
+        yield from (node,) if inner is None else nodes(inner)
 
 
 def infer(operation: Any, args: tuple, kwargs: dict) -> list[Any]:

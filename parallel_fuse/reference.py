@@ -1,5 +1,6 @@
 """The original's side of a comparison: what it computes, and how firmly."""
 
+import dataclasses
 import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -12,9 +13,13 @@ from keras import tree
 from parallel_fuse import _keras, given, sampling, tolerance
 from parallel_fuse.compare import Result
 from parallel_fuse.errors import NotVerifiedError
+from parallel_fuse.precision import EPSILON, Precision, precision_of
+from parallel_fuse.rounding import finite_size, shaken_runs
 from parallel_fuse.sampling import Sample
-from parallel_fuse.tolerance import Bound, Precision
+from parallel_fuse.tolerance import Bound
 
+# Runs to measure rounding with: at first, and again before two models are called different.
+PAIRS, MORE_PAIRS = 1, 5
 # A tolerance of half of the values themselves tells little apart.
 USELESS = 0.5
 
@@ -23,13 +28,13 @@ USELESS = 0.5
 class Reference:
     """The original's outputs: `results[i][k]` is output k for `samples[i]`; the last is largest.
 
-    `bounds[k]` is None for an output that is no float. `rule` is the tolerance in words.
+    `bounds[k]` is None for an output that is no float.
     """
 
     samples: tuple[Sample, ...]
     results: list[list[Result]]
-    bounds: list[Bound | None]
-    rule: str
+    precision: Precision
+    bounds: tuple[Bound | None, ...] = ()
 
 
 def measure(model: keras.Model, inputs: Any, batch_sizes: Sequence[int], seed: int) -> Reference:
@@ -40,20 +45,27 @@ def measure(model: keras.Model, inputs: Any, batch_sizes: Sequence[int], seed: i
         InvalidInputsError: `inputs` do not fit.
     """
     samples, results = _first_that_runs(model, inputs, batch_sizes, seed)
-    precision = tolerance.precision_of(model)
-    _check_repeats(model, samples[0], results[0], precision)
-    moved = tolerance.shaken_runs(model, samples[-1].values, precision, seed)
-    moved = [list(map(Result.of, outputs)) for outputs in moved]
-    bounds = [_bound(*pair, precision) for pair in zip(zip(*results), zip(*moved))]
-    _check_comparable(model, results, bounds)
-    return Reference(samples, results, bounds, tolerance.rule(model, precision))
+    reference = Reference(samples, results, precision_of(model))
+    _check_repeats(model, reference)
+    reference = with_bounds(model, reference, seed, PAIRS)
+    _check_comparable(model, reference)
+    return reference
+
+
+def with_bounds(model: keras.Model, reference: Reference, seed: int, pairs: int) -> Reference:
+    """The reference with tolerances from `2 * pairs` disturbed runs; more runs, firmer ones."""
+    precision, values = reference.precision, reference.samples[-1].values
+    runs = shaken_runs(model, values, precision, seed, pairs)
+    moved = [list(map(Result.of, outputs)) for outputs in runs]
+    bounds = (_bound(*pair, precision) for pair in zip(zip(*reference.results), zip(*moved)))
+    return dataclasses.replace(reference, bounds=tuple(bounds))
 
 
 def _bound(
     references: Sequence[Result], moved: Sequence[Result], precision: Precision
 ) -> Bound | None:
     dtype = references[0].dtype
-    if dtype not in tolerance.EPSILON:
+    if dtype not in EPSILON:
         return None
     arrays = ([result.array for result in results] for results in (references, moved))
     return tolerance.bound(*arrays, dtype, precision)
@@ -96,13 +108,11 @@ def first_line(error: Exception) -> str:
     return f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
 
 
-def _check_repeats(
-    model: keras.Model, sample: Sample, results: list[Result], precision: Precision
-) -> None:
+def _check_repeats(model: keras.Model, reference: Reference) -> None:
     """Accelerators sum in changing order, so a repetition may be off by a few roundings."""
-    again = run(forward(model), model, sample)
-    allowed = tolerance.SAFETY * precision.unit(1024)
-    for name, old, new in zip(_keras.names(model)[1], results, again):
+    again = run(forward(model), model, reference.samples[0])
+    allowed = tolerance.SAFETY * reference.precision.unit(1024)
+    for name, old, new in zip(_keras.names(model)[1], reference.results[0], again):
         if not _alike(old, new, allowed):
             raise NotVerifiedError(
                 "The original is not deterministic: expected equal outputs from equal inputs. "
@@ -113,19 +123,18 @@ def _check_repeats(
 def _alike(old: Result, new: Result, relative: float) -> bool:
     if old.array.shape != new.array.shape:
         return False
-    if old.dtype not in tolerance.EPSILON:
+    if old.dtype not in EPSILON:
         return np.array_equal(old.array, new.array)
-    scale = tolerance.finite_size(old.array).max(initial=0)
+    scale = finite_size(old.array).max(initial=0)
     return np.allclose(old.array, new.array, rtol=0, atol=relative * scale, equal_nan=True)
 
 
-def _check_comparable(
-    model: keras.Model, results: list[list[Result]], bounds: list[Bound | None]
-) -> None:
-    for k, (name, bound) in enumerate(zip(_keras.names(model)[1], bounds)):
-        if bound is None or not results[-1][k].array.size:
+def _check_comparable(model: keras.Model, reference: Reference) -> None:
+    outputs = zip(*reference.results)
+    for name, bound, results in zip(_keras.names(model)[1], reference.bounds, outputs):
+        if bound is None or not results[-1].array.size:
             continue
-        if not any(np.isfinite(r[k].array).any() for r in results):
+        if not any(np.isfinite(result.array).any() for result in results):
             raise NotVerifiedError(
                 f"Expected numbers in output '{name}'. Received: NaN or infinity everywhere. "
                 "Pass `inputs=` for which the original gives numbers."
