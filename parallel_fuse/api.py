@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, Literal, overload
 
 import keras
@@ -54,7 +55,8 @@ def fuse_parallel_branches(
         verify_inputs: inputs to compare on, in the model's structure; random valid ones if None.
         strict: raise if nothing fuses.
         portable: use stock Keras layers only, so that the result loads without this package.
-        policy: what may fuse without measuring; the default is conservative.
+        policy: what may fuse without measuring; the default is conservative, and follows the
+            model's `jit_compile` where it is compiled.
         kinds, joins, splits: the rules; `(MINE, *KINDS)` adds one.
 
     Returns:
@@ -64,8 +66,10 @@ def fuse_parallel_branches(
     Raises:
         UnsupportedModelError: the model has no graph of layers; or, with `strict`, nothing fuses.
         NotEquivalentError: the new model does not compute the same. It is not returned.
+        NotVerifiedError: the models could not be compared (the original does not run here, differs
+            from call to call, or needs inputs that cannot be guessed: give `verify_inputs`).
     """
-    policy = policy or Policy(portable=portable)
+    policy = _policy(model, policy, portable)
     graph, plan = _plan(model, policy, kinds, joins, splits)
     if strict and not plan.bundles:
         raise UnsupportedModelError(f"Nothing fuses in '{model.name}'. {_why(plan)}")
@@ -91,8 +95,17 @@ def explain(
     Raises:
         UnsupportedModelError: the model has no graph of layers.
     """
-    graph, plan = _plan(model, policy or Policy(portable=portable), kinds, joins, splits)
+    policy = _policy(model, policy, portable)
+    graph, plan = _plan(model, policy, kinds, joins, splits)
     return _report(graph, plan, None, None, [])
+
+
+def _policy(model: Any, policy: Policy | None, portable: bool) -> Policy:
+    """The caller's, or the default for the way a compiled model says it will be run."""
+    if policy is None:
+        jit = bool(getattr(model, "compiled", False) and model.jit_compile)
+        policy = Policy(jit=jit)
+    return replace(policy, portable=portable or policy.portable)
 
 
 def _plan(model, policy, kinds, joins, splits) -> tuple[Graph, Plan]:

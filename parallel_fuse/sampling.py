@@ -80,7 +80,7 @@ def _check_drawable(model: keras.Model) -> None:
             kind = "ragged" if ragged else f"{tensor.dtype} of shape {tuple(tensor.shape)}"
             raise NotVerifiedError(
                 f"Random values cannot stand for input '{layer.name}': expected numbers. "
-                f"Received: {kind}. Pass `inputs=` with real values."
+                f"Received: {kind}. Give real values: `inputs=` here, `verify_inputs=` when fusing."
             )
 
 
