@@ -3,7 +3,7 @@
 Slices that tile an axis cost nothing: the tensor already is the lanes, in one layout or another.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import product
 from math import prod
 from typing import Any
@@ -27,6 +27,27 @@ def pieces_of(graph: Graph, splits: Sequence[Split]) -> dict[int, Piece]:
         if rule is not None:
             found.update(_resolved(call, rule, found))
     return found
+
+
+def without_steps(
+    graph: Graph, pieces: Mapping[int, Piece], knows: Callable[[Call], bool]
+) -> dict[int, Piece]:
+    """The selections that may cut a tensor into lanes.
+
+    The only part that is taken of what a layer makes is a step of that layer's branch, if the
+    rules know both calls.
+    """
+    taken: dict[int, set] = {}
+    for piece in pieces.values():
+        taken.setdefault(piece.source.index, set()).add((piece.picks, piece.inserts))
+
+    def is_step(value: Value) -> bool:
+        source = pieces[value.index].source
+        makers = graph.producer(source), graph.producer(value)
+        return len(taken[source.index]) == 1 and all(maker and knows(maker) for maker in makers)
+
+    made = (value for call in graph.calls for value in call.outputs)
+    return {v.index: pieces[v.index] for v in made if v.index in pieces and not is_step(v)}
 
 
 def _resolved(call: Call, rule: Split, known: dict[int, Piece]) -> dict[int, Piece]:

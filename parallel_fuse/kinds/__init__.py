@@ -18,6 +18,7 @@ from parallel_fuse.kinds.reshaping import (
     RESHAPE,
     SQUEEZE,
 )
+from parallel_fuse.kinds.selecting import SELECT
 
 KINDS: tuple[Kind, ...] = (
     DENSE,
@@ -41,6 +42,7 @@ KINDS: tuple[Kind, ...] = (
     IDENTITY,
     EXPAND_DIMS,
     SQUEEZE,
+    SELECT,
 )
 
 __all__ = ["KINDS", "Kind", "Lowering"]

@@ -28,6 +28,7 @@ FAMILIES = (
     "AdaptiveAveragePooling",
     "ZeroPadding",
     "UpSampling",
+    "Cropping",
 )
 
 
