@@ -50,8 +50,9 @@ class Lowering:
     Attributes:
         name: what the report calls it.
         layouts: bundle → the layouts it eats, preferred first; None eats any layout.
-        build: (bundle, layout, common) → the fused layer, not built. `common` holds `name` and,
-            for layers, `dtype` and `trainable`; `activation` where the kind has one.
+        build: (bundle, layout, common) → the fused layer, not built, or anything that is called
+            as a lane is and has its `weights`, if there are any. `common` holds `name` and, for
+            layers, `dtype` and `trainable`; `activation` where the kind has one.
         stack: M layers → the fused layer's weights, in the order of its `weights`.
         unstack: the inverse of `stack`: (weights, M) → M weight lists.
         makes: (bundle, layout eaten) → layout made; the same one by default.
