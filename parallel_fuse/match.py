@@ -6,17 +6,16 @@ takes a row of values, one per lane, groups the calls around them by signature, 
 of the new bundles on. Every call enters at most one bundle, so the work is linear in the graph.
 """
 
-from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
-from operator import itemgetter
+from heapq import heappop, heappush
 
 from parallel_fuse.graph import Call, Graph, Value
 from parallel_fuse.grouping import Grouping
-from parallel_fuse.joining import joins_of
+from parallel_fuse.joining import Claims, joins_of
 from parallel_fuse.joins.base import Join
 from parallel_fuse.masks import mask_calls
-from parallel_fuse.pieces import pieces_of
+from parallel_fuse.pieces import pieces_of, without_steps
 from parallel_fuse.plan import Bundle, Piece, Rejection
 from parallel_fuse.signature import Signatures
 from parallel_fuse.splits.base import Split
@@ -40,10 +39,11 @@ def match(graph: Graph, kinds: Sequence, joins: Sequence[Join], splits: Sequence
     joined = joins_of(graph, joins)
     masks = mask_calls(graph)
     passive = _passive(graph, joins, splits) | masks
-    grouping = Grouping(graph, Signatures(graph, kinds, masks), pieces, passive)
-    search = _Search(graph, grouping, pieces)
-    for row, onward in _seeds(graph, joined.rows, pieces):
-        search.grow(row, onward)
+    signatures = Signatures(graph, kinds, pieces, masks)
+    pieces = without_steps(graph, pieces, signatures.knows)
+    grouping = Grouping(graph, signatures, pieces, passive)
+    search = _Search(graph, grouping, pieces, Claims(joined, grouping.alike))
+    search.grow(_seeds(graph, joined.rows, pieces))
     rejections = search.grouping.rejections(set(search.owner))
     return Match(tuple(search.bundles), joined.joins, pieces, rejections)
 
@@ -55,23 +55,43 @@ class _Search:
     graph: Graph
     grouping: Grouping
     pieces: dict[int, Piece]
+    claims: Claims
     bundles: list[Bundle] = field(default_factory=list)
     owner: dict[int, int] = field(default_factory=dict)
-    waiting: deque = field(default_factory=deque)
+    rows: int = 0
+    waiting: list[tuple[int, int, Row, bool]] = field(default_factory=list)
 
-    def grow(self, row: Row, onward: bool) -> None:
-        """Bundles the makers of a row (or, onward, its readers), and goes on from there."""
-        self.waiting.append((row, onward))
+    def grow(self, seeds: Iterable[tuple[Row, bool]]) -> None:
+        """Bundles the makers of a row (or, onward, its readers), and goes on from there.
+
+        The longest row is taken first: a group of few must not take calls out of one of many.
+        """
+        for row, onward in seeds:
+            self._wait(row, onward)
         while self.waiting:
-            row, onward = self.waiting.popleft()
+            *_, row, onward = heappop(self.waiting)
             for calls in self._readers(row) if onward else [self._makers(row)]:
                 self._bundle(calls)
+
+    def _wait(self, row: Row, onward: bool) -> None:
+        alone = onward and len(row) == 1
+        siblings = len(self.graph.readers(row[0])) if alone else len(row)
+        self.rows += 1
+        if siblings > 1:
+            heappush(self.waiting, (-siblings, self.rows, row, onward))
 
     def _makers(self, row: Row) -> list[Call]:
         """The calls that made a row, each once, in the order of the row."""
         free = (v for v in row if v.call is not None and v.index not in self.pieces)
         calls = {v.call: self.graph.calls[v.call] for v in free if v.call not in self.owner}
-        return list(calls.values())
+        return self._without_joins(calls.values())
+
+    def _without_joins(self, calls: Collection[Call]) -> list[Call]:
+        """The calls that may be lanes; what the others join is a row of its own."""
+        joins = [c for c in calls if self.claims.is_join(c, len(calls), self.owner)]
+        self._wait(self.claims.open(joins), onward=False)
+        apart = {c.index for c in joins}
+        return [c for c in calls if c.index not in apart]
 
     def _readers(self, row: Row) -> list[list[Call]]:
         """Rows of calls that read a row: alike, one per value, or all readers of a single value."""
@@ -82,6 +102,10 @@ class _Search:
             for call in self.graph.readers(value):
                 if call.index in self.owner or self.grouping.is_passive(call):
                     continue
+                if call.outputs[0].index in self.pieces:
+                    continue
+                if self.claims.is_join(call, len(values), self.owner):
+                    continue
                 place = (type(call.operation), call.inputs.index(value))
                 ordinal = ordinals[place] = ordinals.get(place, -1) + (len(values) > 1)
                 rows.setdefault((place, ordinal), []).append(call)
@@ -89,12 +113,15 @@ class _Search:
 
     def _bundle(self, calls: Iterable[Call]) -> None:
         for group in self.grouping.groups(calls):
+            if len(self._without_joins(group.calls)) < len(group.calls):
+                continue
             self.owner.update((call.index, len(self.bundles)) for call in group.calls)
             bundle = Bundle(len(self.bundles), group.kind, group.calls, group.inputs,
                             group.shared, group.attributes)  # fmt: skip
             self.bundles.append(bundle)
-            self.waiting.extend((row, False) for row in bundle.inputs if not bundle.shared)
-            self.waiting.append((bundle.outputs, True))
+            for row in bundle.inputs if not bundle.shared else ():
+                self._wait(row, onward=False)
+            self._wait(bundle.outputs, onward=True)
 
 
 def _passive(graph: Graph, joins: Sequence[Join], splits: Sequence[Split]) -> set[int]:
@@ -105,17 +132,14 @@ def _passive(graph: Graph, joins: Sequence[Join], splits: Sequence[Split]) -> se
 
 def _seeds(
     graph: Graph, joined: dict[int, Row], pieces: dict[int, Piece]
-) -> list[tuple[Row, bool]]:
-    """(row, whether to grow onward), the most siblings first: a sum of three lanes must not keep
-    the fourth from the bundle that a concatenation of all four would make.
-    """
+) -> Iterable[tuple[Row, bool]]:
+    """The rows to begin with, and whether to grow onward from them."""
     made = [value for call in graph.calls for value in call.outputs]
     backward = [joined[call.index] for call in reversed(graph.calls) if call.index in joined]
-    seeds = [(len(row), row, True) for row in _selections(made, pieces)]
-    seeds += [(len(row), row, False) for row in (*backward, graph.outputs)]
-    readers = [(len(graph.readers(v)), (v,), True) for v in (*graph.inputs, *made)]
-    seeds += [seed for seed in readers if seed[0] > 1]
-    return [seed[1:] for seed in sorted(seeds, key=itemgetter(0), reverse=True)]
+    yield from ((row, True) for row in _selections(made, pieces))
+    yield from ((row, False) for row in (*backward, graph.outputs))
+    yield from ((call.outputs, True) for call in graph.calls if len(call.outputs) > 1)
+    yield from (((value,), True) for value in (*graph.inputs, *made))
 
 
 def _selections(values: Iterable[Value], pieces: dict[int, Piece]) -> list[Row]:

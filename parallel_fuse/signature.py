@@ -5,7 +5,7 @@ call arguments. Attributes stay named, so that a near miss can say which one dif
 """
 
 from collections import Counter
-from collections.abc import Collection, Hashable, Iterable, Sequence
+from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,6 +17,8 @@ from parallel_fuse.errors import Reject
 from parallel_fuse.graph import Call, Graph, Value
 from parallel_fuse.kinds.base import Kind, freeze
 from parallel_fuse.masks import picks_up_masks
+from parallel_fuse.plan import Piece
+from parallel_fuse.sizes import Sizes
 
 REGULARIZERS = (keras.regularizers.L1, keras.regularizers.L2, keras.regularizers.L1L2)
 CONSTRAINTS = (keras.constraints.NonNeg,)
@@ -41,8 +43,15 @@ class Signatures:
     `excluded` calls (those that work out masks) have none.
     """
 
-    def __init__(self, graph: Graph, kinds: Sequence[Kind], excluded: Collection[int] = ()):
+    def __init__(
+        self,
+        graph: Graph,
+        kinds: Sequence[Kind],
+        pieces: Mapping[int, Piece],
+        excluded: Collection[int] = (),
+    ):
         self.graph = graph
+        self.sizes = Sizes(graph, pieces)
         self.excluded = excluded
         self.rules = {cls: kind for kind in reversed(kinds) for cls in kind.handles}
         self.owners = _owners(call.operation for call in graph.calls)
@@ -54,18 +63,22 @@ class Signatures:
             self.known[call.index] = self._compute(call)
         return self.known[call.index]
 
+    def knows(self, call: Call) -> bool:
+        """Whether a kind takes the call, as far as can be told from it alone."""
+        return isinstance(self.of(call), Signature)
+
     def _compute(self, call: Call) -> Signature | Reject | None:
         kind = self.rules.get(type(call.operation))
         if kind is None or call.index in self.excluded:
             return None
         try:
             self._check(call)
-            attributes = {**_machine(call), **kind.signature(call)}
+            attributes = {**_machine(call, self.sizes), **kind.signature(call)}
             if kind.activation:
                 activation_of(call.operation.activation)
         except Reject as reject:
             return reject
-        free = set(kind.shared_free) | {"input shape"}
+        free = {*kind.shared_free, "input shape", "run-time sizes"}
         shared = {name: v for name, v in attributes.items() if name not in free}
         cls = type(call.operation)
         key, shared_key = ((cls, tuple(a.items())) for a in (attributes, shared))
@@ -116,10 +129,11 @@ def _check_option(name: str, value: Any, allowed: tuple[type, ...], why: str) ->
         raise Reject(f"{name} {type(value).__name__}: {why}")
 
 
-def _machine(call: Call) -> dict[str, Hashable]:
+def _machine(call: Call, sizes: Sizes) -> dict[str, Hashable]:
     operation = call.operation
     attributes: dict[str, Hashable] = {
         "input shape": tuple(v.shape for v in call.inputs),
+        "run-time sizes": tuple(sizes.unknown(v) for v in call.inputs),
         "input dtype": tuple(v.dtype for v in call.inputs),
         "call arguments": _constants(call),
     }

@@ -25,7 +25,7 @@ AREAS: dict[str, tuple[str, str]] = {
     "lanes": ("lanes activations", "words keras layers view"),
     "rules": ("kinds joins splits", "words keras layers view lanes"),
     "search": (
-        "match grouping joining signature sizes pieces decide profit",
+        "match grouping joining signature sizes kept_axes pieces decide profit",
         "words keras view lanes rules",
     ),
     "building": (

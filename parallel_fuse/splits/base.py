@@ -33,3 +33,22 @@ def one_axis(call: Call, axis: int, picked) -> Piece:
     picks = whole(len(source.shape))
     picks[axis] = picked
     return Piece(source, tuple(picks))
+
+
+def entries_of(call: Call) -> tuple | None:
+    """The key of `x[key]`, an entry for each axis and new axis; None if a tensor stands in it."""
+    if len(call.inputs) != 1 or len(call.args) != 2:
+        return None
+    key = call.args[1]
+    key = tuple(key) if isinstance(key, (tuple, list)) else (key,)
+    return _expanded(key, len(call.inputs[0].shape))
+
+
+def _expanded(key: tuple, rank: int) -> tuple | None:
+    """The key with its ellipsis and its missing tail written out; None where it is too long."""
+    dots = [i for i, entry in enumerate(key) if entry is Ellipsis]
+    missing = rank + sum(entry is None for entry in key) + len(dots) - len(key)
+    if missing < 0 or len(dots) > 1:
+        return None
+    at = dots[0] if dots else len(key)
+    return (*key[:at], *[slice(None)] * missing, *key[at + 1 :])

@@ -15,14 +15,13 @@ from keras import ops
 from parallel_fuse import _keras
 from parallel_fuse.graph import Call, Value
 from parallel_fuse.plan import Piece
-from parallel_fuse.splits.base import Split, one_axis
+from parallel_fuse.splits.base import Split, entries_of, one_axis
 
 UNKNOWN = NotImplemented  # an entry that selects nothing that is known beforehand
 
 
 def getitem_pieces(call: Call) -> dict[int, Piece]:
-    source, key = call.inputs[0], _key(call)
-    entries = None if key is None else _expanded(key, len(source.shape))
+    source, entries = call.inputs[0], entries_of(call)
     if entries is None:
         return {}
     picks, inserts, kept = [], [], 0
@@ -36,24 +35,6 @@ def getitem_pieces(call: Call) -> dict[int, Piece]:
         picks.append(picked)
         kept += not isinstance(picked, int)
     return {0: Piece(source, tuple(picks), tuple(inserts))}
-
-
-def _key(call: Call) -> tuple | None:
-    """The key as a tuple; None if a tensor stands in it."""
-    if len(call.inputs) != 1 or len(call.args) != 2:
-        return None
-    key = call.args[1]
-    return tuple(key) if isinstance(key, (tuple, list)) else (key,)
-
-
-def _expanded(key: tuple, rank: int) -> tuple | None:
-    """The key with its ellipsis and its missing tail written out; None where it is too long."""
-    dots = [i for i, entry in enumerate(key) if entry is Ellipsis]
-    missing = rank + sum(entry is None for entry in key) + len(dots) - len(key)
-    if missing < 0 or len(dots) > 1:
-        return None
-    at = dots[0] if dots else len(key)
-    return (*key[:at], *[slice(None)] * missing, *key[at + 1 :])
 
 
 def _pick(entry: Any, size: int | None) -> Any:
