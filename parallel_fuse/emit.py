@@ -1,6 +1,7 @@
 """One bundle → one layer, called on lanes, with the trained weights inside."""
 
 from collections.abc import Sequence
+from itertools import groupby
 from typing import Any
 
 import keras
@@ -39,7 +40,10 @@ def choose_layout(
     """The layout a layer eats: where the lanes are if it may, else where they are wanted next."""
     have = lanes.layouts
     if accepted is None:
-        return have[0] if have else wanted or LEADING
+        # What is wanted next is said of the result, which may have more axes.
+        fits = wanted is not None and wanted.axis + wanted.folded <= lanes.rank
+        preferred = wanted if fits else LEADING
+        return have[0] if have else preferred
     for layout in accepted:
         if layout in have:
             return layout
@@ -127,7 +131,7 @@ def _activated(
     if lanes.same is not None:
         return _activated_once(lanes, groups, bundle, name)
     if lanes.sizes is not None and (len(groups) > 1 or not activations[0].elementwise):
-        return _activated_singly(lanes, activations, bundle, name)
+        return _activated_in_runs(lanes, activations, bundle, name)
     parts = [
         _apply(lanes.take(indices), activation, bundle, f"{name}_{number}")
         for number, (activation, indices) in enumerate(groups.items())
@@ -163,17 +167,24 @@ def in_order(parts: Sequence[Lanes], indices: Sequence[Sequence[int]]) -> Lanes:
                  portable=parts[0].portable)  # fmt: skip
 
 
-def _activated_singly(
+def _activated_in_runs(
     lanes: Lanes, activations: list[Activation], bundle: Bundle, name: str
 ) -> Lanes:
-    """Lanes of different widths, each with its own activation."""
-    outputs = [
-        lane
-        if activation is LINEAR
-        else _activation_layer(activation, bundle, f"{name}_{i}")(lane)
-        for i, (lane, activation) in enumerate(zip(lanes.all(), activations))
+    """Lanes of different widths: neighbours that go through one function stay together."""
+    runs = [list(run) for _, run in groupby(range(lanes.count), key=activations.__getitem__)]
+    runs = [part for run in runs for part in _whole(run, lanes.sizes, activations[run[0]])]
+    parts = [
+        _apply(part, activations[run[0]], bundle, f"{name}_{number}")
+        for number, (run, part) in enumerate(zip(runs, lanes.cut([len(run) for run in runs])))
     ]
-    return Lanes(lanes.count, parts=outputs, portable=lanes.portable)
+    return Lanes(lanes.count, parts=parts, portable=lanes.portable)
+
+
+def _whole(run: list[int], sizes: Sequence[int], activation: Activation) -> list[list[int]]:
+    """The run, cut where the widths change if the function looks along the last axis."""
+    if activation.elementwise:
+        return [run]
+    return [list(part) for _, part in groupby(run, key=sizes.__getitem__)]
 
 
 def _apply(lanes: Lanes, activation: Activation, bundle: Bundle, name: str) -> Lanes:
