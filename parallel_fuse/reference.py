@@ -57,7 +57,10 @@ def with_bounds(model: keras.Model, reference: Reference, seed: int, pairs: int)
     precision, values = reference.precision, reference.samples[-1].values
     runs = shaken_runs(model, values, precision, seed, pairs)
     moved = [list(map(Result.of, outputs)) for outputs in runs]
-    bounds = (_bound(*pair, precision) for pair in zip(zip(*reference.results), zip(*moved)))
+    bounds = (
+        _bound(of_output, [outputs[k] for outputs in moved], precision)
+        for k, of_output in enumerate(zip(*reference.results, strict=True))
+    )
     return dataclasses.replace(reference, bounds=tuple(bounds))
 
 

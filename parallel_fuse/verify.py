@@ -116,7 +116,7 @@ def _found(
     checks: tuple[OutputCheck, ...], problem: str, sizes: tuple, modes: tuple, rule: str
 ) -> dict[str, Any]:
     return {
-        "ok": not problem and all(check.ok for check in checks),
+        "ok": bool(checks) and all(check.ok for check in checks),
         "outputs": checks,
         "batch_sizes": sizes,
         "modes": modes,
@@ -152,4 +152,5 @@ def _judge(
     model: keras.Model, original: Reference, trials: list[list[Trial]]
 ) -> tuple[OutputCheck, ...]:
     names, outputs = _keras.names(model)[1], _keras.functional_inside(model).outputs
-    return tuple(map(check_output, names, outputs, trials, original.bounds))
+    columns = zip(names, outputs, trials, original.bounds, strict=True)
+    return tuple(check_output(*column) for column in columns)

@@ -156,6 +156,17 @@ def test_cancellation_widens_the_tolerance_and_only_there():
     assert check.max_abs_error < 0.7 * check.tolerance
 
 
+def test_rounding_is_measured_again_before_condemning(monkeypatch):
+    """Few disturbed runs may miss how far rounding goes; more of them settle a narrow case."""
+    random = np.random.default_rng(8)
+    a, b = nearly_equal_branches(np.arange(31)), nearly_equal_branches(random.permutation(31))
+    monkeypatch.setattr(reference, "PAIRS", 0)
+    assert verify_equivalence(a, b).ok
+    monkeypatch.setattr(reference, "MORE_PAIRS", 0)
+    with pytest.raises(NotEquivalentError):
+        verify_equivalence(a, b)
+
+
 def test_a_large_bias_hides_inside_a_layer():
     """The sum cancels against the bias before anyone sees it."""
     x = keras.Input((50,), name="x")
@@ -574,7 +585,7 @@ def test_optional_inputs_are_given_and_left_out():
 def test_string_inputs_ask_for_real_ones():
     layer = layers.StringLookup(vocabulary=["red", "green", "blue"], name="out")
     model = single(layer, (1,), "string")
-    with pytest.raises(NotVerifiedError, match=r"'x'.*Pass `inputs=`"):
+    with pytest.raises(NotVerifiedError, match=r"'x'.*`inputs=` here"):
         verify_equivalence(model, model)
     words = np.array([["red"], ["blue"], ["pink"]])
     found = verify_equivalence(model, model, words)
