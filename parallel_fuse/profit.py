@@ -1,13 +1,20 @@
 """How many kernels a region saves: the static estimate of what fusing is worth.
 
 A small kernel costs its launch, whatever it computes. Counted are the layers, the slices and the
-join that vanish, against the fused layers and the gathers and scatters that appear.
+joins that vanish, against the fused layers and all that moves lanes: gathers, scatters, changes of
+layout, and the cuts around activations that differ between the lanes.
 """
 
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import groupby
 
+from parallel_fuse.activations import LINEAR, activation_of
 from parallel_fuse.graph import Graph, Value
 from parallel_fuse.kinds.base import Lowering
+from parallel_fuse.lanes import LEADING
 from parallel_fuse.match import Match
 from parallel_fuse.plan import Bundle
 
@@ -18,15 +25,15 @@ def gain(
     graph: Graph, found: Match, lowerings: Mapping[int, Lowering], members: Sequence[Bundle]
 ) -> float:
     """Kernels before, divided by kernels after."""
-    own = {v.index for b in members for v in b.outputs}
-    inside = {c.index for b in members for c in b.calls}
-    exits = [_exits(graph, found, b, inside) for b in members]
-    joins = sum(count for count, _ in exits)
-    before = sum(b.size for b in members if lowerings[b.index].kernels) + joins
-    before += _slices(graph, found, members, inside)
-    after = sum(lowerings[b.index].kernels for b in members) + joins
-    after += sum(_gathers(found, row, own) for b in members for row in _rows(b))
-    after += sum(1 + single / LARGE for _, single in exits if single)
+    region = _Region(graph, found, lowerings, members)
+    layers = sum(b.size for b in members if lowerings[b.index].kernels)
+    if not layers:
+        return 0.0
+    before = layers + region.slices() + sum(region.chain(join) for join in region.joins)
+    after = sum(lowerings[b.index].kernels + region.activations[b.index][0] for b in members)
+    after += sum(region.gather(row) for b in members for row in _rows(b))
+    after += sum(region.merge(join) for join in region.joins)
+    after += sum(1 + single / LARGE for single in map(region.singles, members) if single)
     return before / max(after, 1)
 
 
@@ -34,36 +41,112 @@ def _rows(bundle: Bundle) -> Sequence[tuple[Value, ...]]:
     return () if bundle.shared else bundle.inputs
 
 
-def _slices(graph: Graph, found: Match, members: Sequence[Bundle], inside: set[int]) -> int:
-    """Selections that nobody else reads."""
-    values = {v.index: v for b in members for row in b.inputs for v in row}
-    return sum(
-        v.index in found.pieces and all(c.index in inside for c in graph.readers(v))
-        for v in values.values()
-    )
+def _activations(bundle: Bundle, lowering: Lowering) -> tuple[int, bool]:
+    """What differing activations cost beside the layer, and whether they leave the lanes apart."""
+    if not bundle.kind.activation:
+        return 0, False
+    found = [activation_of(layer.activation) for layer in bundle.layers]
+    groups, runs = len(set(found)), [one for one, _ in groupby(found)]
+    if groups == 1 or lowering.once:
+        return groups - found[0].elementwise, lowering.once
+    apart = 1 + sum(one is not LINEAR for one in (runs if lowering.sizes else found))
+    together = 2 * groups + 1 + (len(runs) > groups)
+    return min((apart, True), (together, False))
 
 
-def _gathers(found: Match, row: tuple[Value, ...], own: set[int]) -> float:
-    """One transpose for slices or lanes that stand elsewhere, more for single tensors."""
-    if all(v.index in own for v in row):
-        return 0
-    if all(v.index in found.pieces for v in row):
-        return 1
-    return 1 + len(row) / LARGE
+@dataclass(frozen=True)
+class _Region:
+    """What is read from and written to a region."""
 
+    graph: Graph
+    found: Match
+    lowerings: Mapping[int, Lowering]
+    members: Sequence[Bundle]
 
-def _exits(graph: Graph, found: Match, bundle: Bundle, inside: set[int]) -> tuple[int, int]:
-    """(joins that take several of the lanes, reads of a single lane) outside the region."""
-    mine = {v.index for v in bundle.outputs}
-    outputs = {v.index for v in graph.outputs}
-    joins: set[int] = set()
-    single = sum(v.index in outputs for v in bundle.outputs)
-    for call in (c for v in bundle.outputs for c in graph.readers(v)):
-        row = found.joins[call.index][1] if call.index in found.joins else ()
-        if call.index in inside:
-            continue
-        if sum(v.index in mine for v in row) > 1:
-            joins.add(call.index)
-        else:
-            single += 1
-    return len(joins), single
+    @cached_property
+    def places(self) -> dict[int, tuple[Bundle, int]]:
+        """Value index → the bundle that makes it, and which of its lanes it is."""
+        return {v.index: (b, i) for b in self.members for i, v in enumerate(b.outputs)}
+
+    @cached_property
+    def activations(self) -> dict[int, tuple[int, bool]]:
+        return {b.index: _activations(b, self.lowerings[b.index]) for b in self.members}
+
+    @cached_property
+    def inside(self) -> set[int]:
+        return {c.index for b in self.members for c in b.calls}
+
+    @cached_property
+    def joins(self) -> dict[int, set[int]]:
+        """Joins outside → the bundles of which they take several lanes."""
+        readers = (c.index for b in self.members for v in b.outputs for c in self.graph.readers(v))
+        outside = [i for i in dict.fromkeys(readers) if i not in self.inside]
+        known = {i: self._joined(self.found.joins[i][1]) for i in outside if i in self.found.joins}
+        return {i: bundles for i, bundles in known.items() if bundles}
+
+    def _joined(self, row: Sequence[Value]) -> set[int]:
+        owners = Counter(self._owners(row))
+        return {b for b, times in owners.items() if b is not None and times > 1}
+
+    def _owners(self, row: Sequence[Value]) -> list[int | None]:
+        makers = (self.places.get(v.index) for v in row)
+        return [None if made is None else made[0].index for made in makers]
+
+    def slices(self) -> int:
+        """Selections that nobody else reads."""
+        values = {v.index: v for b in self.members for row in b.inputs for v in row}
+        return sum(
+            v.index in self.found.pieces
+            and all(c.index in self.inside for c in self.graph.readers(v))
+            for v in values.values()
+        )
+
+    def chain(self, call: int) -> int:
+        """How many calls a join is: `a + b + c` is two."""
+        operands, given = len(self.found.joins[call][1]), len(self.graph.calls[call].inputs)
+        return 1 if operands <= given else max(1, (operands - 1) // max(given - 1, 1))
+
+    def merge(self, call: int) -> int:
+        """A join of whole bundles is one kernel; parts of bundles and other tensors cost more."""
+        join, row = self.found.joins[call]
+        owners = self._owners(row)
+        several = self.joins[call]
+        picked = sum(not self._whole(row, bundle) for bundle in several)
+        if join.layout is None:
+            others = sum(owner not in several for owner in owners)
+            return len(several) + (len(several) + others > 1) + picked
+        runs = [owner for owner, _ in groupby(owners)]
+        mixed = len(runs) > len(set(runs)) or picked
+        return 1 + (len(runs) > 1) + bool(mixed)
+
+    def _whole(self, row: Sequence[Value], bundle: int) -> bool:
+        """Whether a row has all lanes of a bundle, in their order."""
+        made = [self.places[v.index] for v in row if v.index in self.places]
+        numbers = [i for b, i in made if b.index == bundle]
+        size = next(b.size for b, _ in made if b.index == bundle)
+        return numbers == list(range(size))
+
+    def gather(self, row: tuple[Value, ...]) -> float:
+        """Nothing where lanes come as they go; a transpose for slices; more for single tensors."""
+        owners = set(self._owners(row))
+        if len(set(row)) == 1 and len(row) > 1:
+            return 2
+        if owners == {None}:
+            sliced = all(v.index in self.found.pieces for v in row)
+            return 1 if sliced else 1 + len(row) / LARGE
+        if len(owners) > 1:
+            return len(owners) + len(row) / LARGE
+        (owner,) = owners
+        return int(self.activations[owner][1] or not self._whole(row, owner))
+
+    def singles(self, bundle: Bundle) -> int:
+        """Reads of a single lane outside, model outputs among them; nothing if they are apart."""
+        outputs = {v.index for v in self.graph.outputs}
+        found = sum(v.index in outputs for v in bundle.outputs) + sum(self._alone(bundle))
+        return 0 if self.activations[bundle.index][1] else found
+
+    def _alone(self, bundle: Bundle) -> Iterator[bool]:
+        for value in bundle.outputs:
+            for call in self.graph.readers(value):
+                joined = bundle.index in self.joins.get(call.index, ())
+                yield call.index not in self.inside and not joined

@@ -1,0 +1,40 @@
+"""Random models: fused, compared, fused again. `--hypothesis-profile long` tries many more."""
+
+import itertools
+
+from hypothesis import HealthCheck, Phase, given, note, settings
+from hypothesis import strategies as st
+
+from parallel_fuse import fuse_parallel_branches, verify_equivalence
+from parallel_fuse.graph import Graph
+from parallel_fuse.policy import EVERYTHING, Policy
+from tests.asserts import assert_same_outputs, assert_unchanged, snapshot
+from tests.builders import inputs_for
+from tests.generator import random_model
+
+turn = itertools.count()
+
+
+# To shrink a model takes minutes: only the long profile, which somebody waits for, does.
+PHASES = [Phase.explicit, Phase.reuse, Phase.generate]
+if not settings.default.derandomize:
+    PHASES.append(Phase.shrink)
+
+
+@settings(suppress_health_check=list(HealthCheck), phases=PHASES)
+@given(data=st.data(), everything=st.booleans(), portable=st.booleans())
+def test_random_models(data, everything, portable):
+    model = random_model(data.draw)
+    note(str(Graph.of(model)))
+    before = snapshot(model)
+    policy = EVERYTHING if everything else Policy()
+    fused, report = fuse_parallel_branches(
+        model, return_report=True, verify=False, policy=policy, portable=portable
+    )
+    note(str(report))
+    assert_unchanged(model, before)
+    assert_same_outputs(model, fused, inputs_for(model, 3, seed=1))
+    _, again = fuse_parallel_branches(fused, return_report=True, verify=False, portable=portable)
+    assert not again.changed, str(again)
+    if next(turn) % 10 == 0:
+        verify_equivalence(model, fused)
