@@ -25,8 +25,16 @@ def kept_axes(call: Call, before: int, after: int) -> Pairs:
     if not isinstance(operation, layers.Layer):
         rule = RAW.get(type(operation), _reduced)
         return rule(call, before, after)
+    if type(operation) is layers.EinsumDense and "." not in operation.equation:
+        return _contracted(operation.equation)
     kept = range(after if _keeps(operation) and before == after else 1)
     return [(a, a) for a in kept if a != _joined_axis(operation, after)]
+
+
+def _contracted(equation: str) -> Pairs:
+    """Letters of the input that the result has, too."""
+    above, result = equation.replace(" ", "").replace(",", "->", 1).split("->")[::2]
+    return [(axis, above.index(letter)) for axis, letter in enumerate(result) if letter in above]
 
 
 def _transposed(call: Call, before: int, after: int) -> Pairs:

@@ -28,6 +28,8 @@ KEPT = {
     "normalization": (lambda x: layers.BatchNormalization()(x), (BATCH, "n1", 6, 4)),
     "same padding": (lambda x: layers.Conv2D(3, 2, padding="same")(x), (BATCH, "n1", 6, 3)),
     "pooling by one": (lambda x: layers.MaxPooling2D(3, 1, "same")(x), (BATCH, "n1", 6, 4)),
+    "EinsumDense": (lambda x: layers.EinsumDense("btuc,cd->tbdu", (None, None, 3, 6))(x),
+                    ("n1", BATCH, 3, 6)),
     "a slice": (lambda x: x[:, :, 2:4], (BATCH, "n1", 2, 4)),
     "an index": (lambda x: x[..., 0], (BATCH, "n1", 6)),
     "a new axis": (lambda x: x[:, None, :, 3], (BATCH, 1, "n1", 4)),
