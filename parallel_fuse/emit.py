@@ -1,7 +1,7 @@
 """One bundle → one layer, called on lanes, with the trained weights inside."""
 
 from collections.abc import Sequence
-from itertools import groupby
+from itertools import accumulate, groupby
 from typing import Any
 
 import keras
@@ -11,7 +11,7 @@ from parallel_fuse import _keras
 from parallel_fuse.activations import LINEAR, Activation, activation_of
 from parallel_fuse.graph import Call, Value
 from parallel_fuse.kinds.base import Lowering
-from parallel_fuse.lanes import LEADING, Lanes, Layout, pick
+from parallel_fuse.lanes import LEADING, Lanes, Layout
 from parallel_fuse.plan import Bundle
 
 Tensor = Any
@@ -130,8 +130,11 @@ def _activated(
         groups.setdefault(activation, []).append(i)
     if lanes.same is not None:
         return _activated_once(lanes, groups, bundle, name)
-    if lanes.sizes is not None and (len(groups) > 1 or not activations[0].elementwise):
+    uneven = lanes.sizes is not None and not activations[0].elementwise
+    if uneven or (len(groups) > 1 and _cut_costs_least(lanes, activations)):
         return _activated_in_runs(lanes, activations, bundle, name)
+    if sum(a is not LINEAR for a in activations) + 1 < 2 * len(groups):
+        return _activated_singly(lanes, activations, bundle, name)
     parts = [
         _apply(lanes.take(indices), activation, bundle, f"{name}_{number}")
         for number, (activation, indices) in enumerate(groups.items())
@@ -160,38 +163,76 @@ def _activation_layer(activation: Activation, bundle: Bundle, name: str) -> laye
 def in_order(parts: Sequence[Lanes], indices: Sequence[Sequence[int]]) -> Lanes:
     """Lanes from parts whose lanes have these places in the whole."""
     flat = [i for part in indices for i in part]
-    joined = Lanes(len(flat), parts=parts, portable=parts[0].portable)
-    layout = parts[0].layouts[0].apart
     back = sorted(range(len(flat)), key=flat.__getitem__)
-    return Lanes(len(flat), {layout: pick(joined.to(layout), back, layout.axis)},
-                 portable=parts[0].portable)  # fmt: skip
+    return Lanes(len(flat), parts=parts, portable=parts[0].portable, order=back)
+
+
+def _cut_costs_least(lanes: Lanes, activations: list[Activation]) -> bool:
+    """Lanes of different widths cannot be picked; others need not be where one cut suffices."""
+    layout = next(iter(lanes.views))
+    if lanes.sizes is not None or not layout.folded:
+        return lanes.sizes is not None
+    runs = sum(1 for _ in groupby(activations))
+    return runs == len(set(activations)) and None not in lanes.widths(layout.axis)
 
 
 def _activated_in_runs(
     lanes: Lanes, activations: list[Activation], bundle: Bundle, name: str
 ) -> Lanes:
-    """Lanes of different widths: neighbours that go through one function stay together."""
+    """Neighbours that go through one function stay together, if it allows their widths."""
+    widths = lanes.widths(next(iter(lanes.views)).axis)
     runs = [list(run) for _, run in groupby(range(lanes.count), key=activations.__getitem__)]
-    runs = [part for run in runs for part in _whole(run, lanes.sizes, activations[run[0]])]
+    runs = [part for run in runs for part in _whole(run, widths, activations[run[0]])]
     parts = [
         _apply(part, activations[run[0]], bundle, f"{name}_{number}")
-        for number, (run, part) in enumerate(zip(runs, lanes.cut([len(run) for run in runs])))
+        for number, (run, part) in enumerate(zip(runs, _cut(lanes, runs)))
     ]
-    return Lanes(lanes.count, parts=parts, portable=lanes.portable)
+    alone = (part.lane(0) if part.count == 1 else part for part in parts)
+    return Lanes(lanes.count, parts=alone, portable=lanes.portable)
 
 
-def _whole(run: list[int], sizes: Sequence[int], activation: Activation) -> list[list[int]]:
+def _activated_singly(
+    lanes: Lanes, activations: list[Activation], bundle: Bundle, name: str
+) -> Lanes:
+    """Few lanes go through the same function: apart by one operation, together by another."""
+    outputs = [
+        one if activation is LINEAR else _activation_layer(activation, bundle, f"{name}_{i}")(one)
+        for i, (one, activation) in enumerate(zip(lanes.all(), activations))
+    ]
+    return Lanes(lanes.count, parts=outputs, portable=lanes.portable)
+
+
+def _cut(lanes: Lanes, runs: Sequence[Sequence[int]]) -> list[Lanes]:
+    """Runs of neighbours, each as lanes, from the one view at hand."""
+    (layout, tensor), *_ = lanes.views.items()
+    widths = lanes.widths(layout.axis)
+    sizes = [tuple(widths[i] for i in run) for run in runs]
+    ends = list(accumulate(map(sum, sizes)))
+    pieces = keras.ops.split(tensor, ends[:-1], axis=layout.axis) if len(runs) > 1 else [tensor]
+    return [_run(lanes, layout, piece, part) for piece, part in zip(pieces, sizes)]
+
+
+def _run(lanes: Lanes, layout: Layout, tensor: Tensor, sizes: tuple[int, ...]) -> Lanes:
+    if len(sizes) == 1:
+        return Lanes(1, parts=[tensor], portable=lanes.portable)
+    uneven = sizes if len(set(sizes)) > 1 else None
+    return Lanes(len(sizes), {layout: tensor}, sizes=uneven, portable=lanes.portable)
+
+
+def _whole(run: list[int], widths: Sequence[int], activation: Activation) -> list[list[int]]:
     """The run, cut where the widths change if the function looks along the last axis."""
     if activation.elementwise:
         return [run]
-    return [list(part) for _, part in groupby(run, key=sizes.__getitem__)]
+    return [list(part) for _, part in groupby(run, key=widths.__getitem__)]
 
 
 def _apply(lanes: Lanes, activation: Activation, bundle: Bundle, name: str) -> Lanes:
     if activation is LINEAR:
         return lanes
-    layout, tensor = _where(lanes, activation)
     layer = _activation_layer(activation, bundle, name)
+    if lanes.count == 1 and not lanes.views:
+        return Lanes(1, parts=[layer(lanes.lane(0))], portable=lanes.portable)
+    layout, tensor = _where(lanes, activation)
     return Lanes(lanes.count, {layout: layer(tensor)}, sizes=lanes.sizes, portable=lanes.portable)
 
 

@@ -37,6 +37,7 @@ class Environment:
         self.portable = portable
         self.known: dict[int, Tensor | LaneRef] = {}
         self.joined: dict[int, tuple[Lanes, Layout]] = {}
+        self.gathered: dict[tuple, Lanes] = {}
 
     def bind(self, value: Value, tensor: Tensor) -> None:
         self.known[value.index] = tensor
@@ -58,7 +59,13 @@ class Environment:
         return found.lanes.lane(found.index) if isinstance(found, LaneRef) else found
 
     def lanes(self, values: Sequence[Value]) -> Lanes:
-        """M values as lanes, by the cheapest way there is."""
+        """M values as lanes, by the cheapest way there is; what one reader has made serves all."""
+        key = tuple(self.pieces.get(v.index, v.index) for v in values)
+        if key not in self.gathered:
+            self.gathered[key] = self._gather(values)
+        return self.gathered[key]
+
+    def _gather(self, values: Sequence[Value]) -> Lanes:
         if len({self.pieces.get(v.index, v.index) for v in values}) == 1:
             return Lanes(len(values), same=self.tensor(values[0]), portable=self.portable)
         origins = [origin for origin, _ in groupby(values, key=self._origin)]

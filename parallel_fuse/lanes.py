@@ -11,8 +11,7 @@ no data; only a change of position costs a transpose. Views are made on demand a
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
-from itertools import accumulate
+from itertools import accumulate, groupby
 from typing import Any
 
 from keras import ops
@@ -130,7 +129,9 @@ class Lanes:
         if not any(isinstance(part, Lanes) for part in self.parts):
             join = ops.concatenate if layout.folded else ops.stack
             return join(list(self.parts), axis=layout.axis)
-        whole = [_as_lanes(part).to(layout) for part in self.parts]
+        runs = groupby(self.parts, key=lambda part: isinstance(part, Lanes))
+        lanes = (part for many, run in runs for part in (run if many else [_as_lanes([*run])]))
+        whole = [part.to(layout) for part in lanes]
         return whole[0] if len(whole) == 1 else ops.concatenate(whole, axis=layout.axis)
 
     def widths(self, axis: int) -> list[int | None]:
@@ -173,8 +174,8 @@ class Lanes:
         shape = tensor.shape
         size = None if shape[axis] is None else shape[axis] // self.count
         target = (*shape[:axis], self.count, size, *shape[axis + 1 :])
-        if _unknowns(target) <= 1:
-            return ops.reshape(tensor, _dims(target))
+        if _can_reshape(target):
+            return _reshape(tensor, target)
         if self.portable:
             return ops.stack(ops.split(tensor, self.count, axis=axis), axis=axis)
         return UnfoldLanes(axis, self.count)(tensor)
@@ -184,8 +185,8 @@ class Lanes:
         size = shape[axis + 1]
         merged = None if size is None else size * self.count
         target = (*shape[:axis], merged, *shape[axis + 2 :])
-        if _unknowns(target) <= 1:
-            return ops.reshape(tensor, _dims(target))
+        if _can_reshape(target):
+            return _reshape(tensor, target)
         if self.portable:
             return ops.concatenate(ops.unstack(tensor, axis=axis), axis=axis)
         return FoldLanes(axis)(tensor)
@@ -197,11 +198,23 @@ class Lanes:
             return self
         if self.same is not None:
             return Lanes(len(indices), same=self.same, portable=self.portable)
+        part, places = self._within(indices)
+        if part is not None and part.views:
+            return part.take(places)
         if self.parts is not None or self.sizes is not None:
             return _as_lanes([self.lane(i) for i in indices], self.portable)
         layout, tensor = self.apart()
         picked = pick(tensor, indices, layout.axis)
         return Lanes(len(indices), {layout: picked}, portable=self.portable)
+
+    def _within(self, indices: Sequence[int]) -> "tuple[Lanes | None, list[int]]":
+        """The part that holds all of these lanes, if one does, and their places in it."""
+        start = 0
+        for part in map(_as_lanes, self.parts or () if self.order is None else ()):
+            if start <= min(indices) and max(indices) < start + part.count:
+                return part, [i - start for i in indices]
+            start += part.count
+        return None, []
 
     def apart(self) -> tuple[Layout, Tensor]:
         """The lanes with an axis of their own, wherever that costs least."""
@@ -217,6 +230,9 @@ class Lanes:
             return self.same
         if self.parts is not None and not any(isinstance(p, Lanes) for p in self.parts):
             return self.parts[index if self.order is None else self.order[index]]
+        part, places = self._within([index])
+        if part is not None:
+            return part.all()[places[0]]
         if self.scattered or self.parts is not None or self.sizes is not None:
             return self.all()[index]
         layout, tensor = self.apart()
@@ -252,9 +268,6 @@ def _as_lanes(part: Any, portable: bool = False) -> Lanes:
     return Lanes(len(tensors), parts=tensors, portable=portable)
 
 
-of_tensors = partial(_as_lanes)
-
-
 def move_axis(tensor: Tensor, source: int, target: int) -> Tensor:
     """Moves one axis, the others keep their order."""
     if source == target:
@@ -275,9 +288,10 @@ def pick(tensor: Tensor, indices: Sequence[int], axis: int) -> Tensor:
     return ops.take(tensor, list(indices), axis=axis)
 
 
-def _unknowns(shape: Sequence[int | None]) -> int:
-    return sum(size is None for size in shape)
+def _can_reshape(target: Sequence[int | None]) -> bool:
+    """One size at most may be unknown."""
+    return sum(size is None for size in target) <= 1
 
 
-def _dims(shape: Sequence[int | None]) -> tuple[int, ...]:
-    return tuple(-1 if size is None else size for size in shape)
+def _reshape(tensor: Tensor, target: Sequence[int | None]) -> Tensor:
+    return ops.reshape(tensor, [-1 if size is None else size for size in target])

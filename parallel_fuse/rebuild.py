@@ -97,6 +97,8 @@ class _Replay:
         if join.layout is not None:
             self.env.bind_join(call.output, self.env.lanes(operands), join.layout(call))
             return True
+        if not any(isinstance(r, LaneRef) and r.lanes.views for r in refs):
+            return False  # tensors one by one: the operation itself takes them
         self.env.bind(call.output, self._reduced(call, join, operands))
         return True
 

@@ -171,7 +171,7 @@ def assert_swap_is_caught(model, fused, report) -> None:
         one.set_weights(kept[1]), other.set_weights(kept[0])
         try:
             with pytest.raises(NotEquivalentError):
-                verify_equivalence(model, fused)
+                verify_equivalence(model, fused, batch_sizes=(3,))
         finally:
             one.set_weights(kept[0]), other.set_weights(kept[1])
 
