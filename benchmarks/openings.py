@@ -1,7 +1,7 @@
 """python -m benchmarks.openings [--lanes 100 256 1024]
 
-What a fresh process pays for a model of M towers `x[:, i] → 2 × Dense(8, relu) → Dense(1)`: building
-it, loading its file, its first call with tracing. And what fusing costs, beside building the original.
+What a fresh process pays for M towers `x[:, i] → 2 × Dense(8, relu) → Dense(1)`: building them,
+loading its file, its first call with tracing. And what fusing costs beside building the original.
 """
 
 import argparse

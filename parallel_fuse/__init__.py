@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from parallel_fuse.joins import JOINS
     from parallel_fuse.kinds import KINDS
     from parallel_fuse.splits import SPLITS
-    from parallel_fuse.verify import verify_equivalence
+    from parallel_fuse.verification.verify import verify_equivalence
 
 __all__ = [
     "JOINS",
@@ -38,7 +38,7 @@ _HOMES = {
     "SPLITS": "splits",
     "explain": "api",
     "fuse_parallel_branches": "api",
-    "verify_equivalence": "verify",
+    "verify_equivalence": "verification.verify",
 }
 
 

@@ -7,20 +7,20 @@ from typing import Any, Literal, overload
 
 import keras
 
-from parallel_fuse.decide import decide
+from parallel_fuse.deciding.decide import decide
 from parallel_fuse.describe import counts, near_misses, padding_notes, region_reports
 from parallel_fuse.errors import UnsupportedModelError
 from parallel_fuse.graph import Graph
 from parallel_fuse.joins import JOINS, Join
 from parallel_fuse.kinds import KINDS, Kind
-from parallel_fuse.match import match
+from parallel_fuse.matching.search import match
 from parallel_fuse.plan import Plan
 from parallel_fuse.policy import Policy
-from parallel_fuse.rebuild import rebuild
+from parallel_fuse.rebuilding.rebuild import rebuild
+from parallel_fuse.rebuilding.shell import recompile
 from parallel_fuse.report import Report
-from parallel_fuse.shell import recompile
 from parallel_fuse.splits import SPLITS, Split
-from parallel_fuse.verify import verify_equivalence
+from parallel_fuse.verification.verify import verify_equivalence
 
 logger = logging.getLogger("parallel_fuse")
 

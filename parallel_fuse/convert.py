@@ -10,10 +10,10 @@ import keras
 import numpy as np
 
 from parallel_fuse.api import fuse_parallel_branches
-from parallel_fuse.exits import Exit, FileError
-from parallel_fuse.files import check_model_file, load
+from parallel_fuse.command.exits import Exit, FileError
+from parallel_fuse.command.files import check_model_file, load
+from parallel_fuse.command.writing import check_targets, replacing
 from parallel_fuse.report import Report
-from parallel_fuse.writing import check_targets, replacing
 
 Stage = Callable[[str], None]
 

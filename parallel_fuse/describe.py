@@ -6,9 +6,9 @@ from typing import Any
 import keras
 
 from parallel_fuse import _keras
+from parallel_fuse.deciding.regions import regions_of
 from parallel_fuse.graph import Graph
 from parallel_fuse.plan import Bundle, Plan
-from parallel_fuse.regions import regions_of
 from parallel_fuse.report import Counts, NearMiss, RegionReport
 
 SIZES = ("units", "filters", "kernel_size", "pool_size", "rate", "target_shape")

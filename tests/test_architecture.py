@@ -21,31 +21,27 @@ AREAS: dict[str, tuple[str, str]] = {
     "words": ("errors policy plain wording", ""),
     "keras": ("_keras _backend", ""),
     "layers": ("layers", ""),
-    "view": ("graph plan regions masks", "words keras"),
+    "view": ("graph plan masks", "words keras"),
     "lanes": ("lanes activations", "words keras layers view"),
     "rules": ("kinds joins splits", "words keras layers view lanes"),
-    "search": (
-        "match grouping joining signature sizes kept_axes pieces decide profit",
-        "words keras view lanes rules",
-    ),
-    "building": (
-        "rebuild emit gather clone state shell names",
-        "words keras view lanes rules search",
-    ),
-    "checking": (
-        "verify verification compare reference given sampling ids interpret tolerance precision "
-        "rounding",
-        "words keras",
-    ),
+    "pieces": ("pieces", "words keras view lanes rules"),
+    "matching": ("matching", "words keras view lanes rules pieces"),
+    "deciding": ("deciding", "words keras view lanes rules pieces matching"),
+    "rebuilding": ("rebuilding", "words keras view lanes rules pieces matching deciding"),
+    "verification": ("verification", "words keras"),
     "report": ("report", ""),
-    "telling": ("describe", "words keras view search report"),
-    "api": ("api", "words keras view rules search building checking report telling"),
+    "telling": ("describe", "words keras view deciding report"),
+    "api": (
+        "api",
+        "words keras view rules matching deciding rebuilding verification report telling",
+    ),
     "outside": (
-        "__init__ __main__ cli convert demo bench files writing terminal exits",
-        "words keras layers view lanes rules search building checking report telling api",
+        "__init__ __main__ command convert bench",
+        "words keras layers view lanes rules pieces matching deciding rebuilding verification "
+        "report telling api",
     ),
 }
-PRINTS = ("cli", "terminal", "demo", "__main__")
+PRINTS = ("command", "__main__")
 BACKENDS = ("tensorflow", "jax", "torch")
 MAY_USE_A_BACKEND = ("layers", "_backend", "bench", "convert")
 
@@ -115,7 +111,7 @@ def test_imports_point_one_way(area):
 
 def test_the_machine_knows_no_rule_by_name():
     """It takes the rules as arguments; only their protocols are its business."""
-    for module in (m for m in SOURCES if area_of(m) in ("search", "building")):
+    for module in (m for m in SOURCES if area_of(m) in ("matching", "deciding", "rebuilding")):
         rules = {m for m in own_modules(module) if area_of(m) == "rules"}
         assert all(m.endswith(".base") for m in rules), f"{module} imports {rules}"
 
@@ -207,7 +203,7 @@ heavy = new & {"click", "rich", "sklearn", "scipy", "pandas", "matplotlib", "onn
 assert not heavy, heavy
 others = {"tensorflow", "jax", "torch"} - {keras.backend.backend()}
 assert not new & (others - {name.split(".")[0] for name in before}), new
-assert not {"parallel_fuse.cli", "parallel_fuse.demo"} & sys.modules.keys()
+assert not {"parallel_fuse.command.cli", "parallel_fuse.command.demo"} & sys.modules.keys()
 """
 
 

@@ -17,9 +17,10 @@ import pytest
 from click.testing import CliRunner
 from keras import layers
 
-from parallel_fuse import cli, convert
+from parallel_fuse import convert
+from parallel_fuse.command import cli
+from parallel_fuse.command.exits import MEANINGS, Exit
 from parallel_fuse.errors import NotEquivalentError
-from parallel_fuse.exits import MEANINGS, Exit
 
 ROOT = Path(__file__).parents[1]
 CAPPED = """
@@ -470,7 +471,7 @@ def test_help_needs_no_keras():
     program = [sys.executable, "-X", "importtime", "-m", "parallel_fuse", "--help"]
     done = _finished(program, {"PYTHONPATH": str(ROOT)})
     assert done.returncode == 0
-    assert "parallel_fuse.cli" in done.stderr
+    assert "parallel_fuse.command.cli" in done.stderr
     assert "| keras" not in done.stderr
 
 

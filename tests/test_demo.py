@@ -9,8 +9,8 @@ import pytest
 from click.testing import CliRunner
 from keras import layers
 
-from parallel_fuse import cli, demo
-from parallel_fuse.exits import Exit, FileError
+from parallel_fuse.command import cli, demo
+from parallel_fuse.command.exits import Exit, FileError
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
 

@@ -8,11 +8,11 @@ import pytest
 from keras import layers, ops
 
 from parallel_fuse import UnsupportedModelError, fuse_parallel_branches
-from parallel_fuse.decide import decide
+from parallel_fuse.deciding.decide import decide
 from parallel_fuse.graph import Graph
 from parallel_fuse.joins import JOINS
 from parallel_fuse.kinds import KINDS
-from parallel_fuse.match import match
+from parallel_fuse.matching.search import match
 from parallel_fuse.policy import EVERYTHING, Policy
 from parallel_fuse.splits import SPLITS
 from tests.asserts import assert_fuses, assert_same_outputs, assert_unchanged, snapshot

@@ -45,7 +45,8 @@ def check(example: str, split: str, join: str) -> None:
     )
     assert_unchanged(model, before)
     light = join == "no join" or not any(layer.weights for layer in model.layers)
-    assert report.changed or (light and split in MAY_STAY), f"{where}\n{report}"
+    may_stay = (light and split in MAY_STAY) or example == "Identity"  # which runs no kernel
+    assert report.changed or may_stay, f"{where}\n{report}"
     for batch in (1, 3):
         try:
             assert_same_outputs(model, fused, inputs_for(model, batch, seed=batch))

@@ -4,11 +4,11 @@ import keras
 import pytest
 from keras import layers, ops
 
-from parallel_fuse.decide import decide
+from parallel_fuse.deciding.decide import decide
 from parallel_fuse.graph import Graph
 from parallel_fuse.joins import JOINS
 from parallel_fuse.kinds import KINDS
-from parallel_fuse.match import match
+from parallel_fuse.matching.search import match
 from parallel_fuse.policy import EVERYTHING
 from parallel_fuse.splits import SPLITS
 from tests.asserts import assert_fuses, operation_names

@@ -5,8 +5,8 @@ import pytest
 from keras import layers, ops
 
 from parallel_fuse import fuse_parallel_branches
-from parallel_fuse.names import Names, bundle_name
 from parallel_fuse.policy import EVERYTHING
+from parallel_fuse.rebuilding.names import Names, bundle_name
 from tests.builders import randomise, slices
 
 

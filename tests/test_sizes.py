@@ -7,9 +7,9 @@ from keras import layers, ops
 
 from parallel_fuse import fuse_parallel_branches
 from parallel_fuse.graph import Graph
+from parallel_fuse.matching.sizes import BATCH, Sizes
 from parallel_fuse.pieces import pieces_of
 from parallel_fuse.policy import EVERYTHING
-from parallel_fuse.sizes import BATCH, Sizes
 from parallel_fuse.splits import SPLITS
 from tests.asserts import assert_close
 from tests.builders import randomise

@@ -8,16 +8,17 @@ import numpy as np
 import pytest
 from keras import layers, ops
 
-from parallel_fuse import _keras, ids, interpret, precision, reference, sampling
+from parallel_fuse import _keras
 from parallel_fuse.errors import (
     InvalidInputsError,
     NotEquivalentError,
     NotVerifiedError,
     UnsupportedModelError,
 )
-from parallel_fuse.precision import EPSILON, precision_of
-from parallel_fuse.rounding import shaken_runs
-from parallel_fuse.verify import verify_equivalence
+from parallel_fuse.verification import ids, interpret, precision, reference, sampling
+from parallel_fuse.verification.precision import EPSILON, precision_of
+from parallel_fuse.verification.rounding import shaken_runs
+from parallel_fuse.verification.verify import verify_equivalence
 from tests.builders import randomise
 
 LANES, WIDTH = 5, 3

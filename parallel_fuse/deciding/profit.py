@@ -14,8 +14,7 @@ from itertools import groupby
 from parallel_fuse.activations import LINEAR, activation_of
 from parallel_fuse.graph import Graph, Value
 from parallel_fuse.kinds.base import Lowering
-from parallel_fuse.lanes import LEADING
-from parallel_fuse.match import Match
+from parallel_fuse.matching.search import Match
 from parallel_fuse.plan import Bundle
 
 LARGE = 64  # a gather or scatter of this many tensors costs as much as another kernel

@@ -10,9 +10,9 @@ import numpy as np
 from keras import layers
 
 from parallel_fuse.bench import Timing, compare, compiled, openings
+from parallel_fuse.command.exits import Exit, FileError
+from parallel_fuse.command.files import load
 from parallel_fuse.convert import REPORT_FORMATS, fuse_file
-from parallel_fuse.exits import Exit, FileError
-from parallel_fuse.files import load
 from parallel_fuse.report import Report
 
 Stage = Callable[[str], None]

@@ -8,7 +8,8 @@ from typing import Any
 import keras
 import numpy as np
 
-from parallel_fuse import _keras, interpret
+from parallel_fuse import _keras
+from parallel_fuse.verification import interpret
 
 # Distance from 1 to the next number.
 EPSILON = {

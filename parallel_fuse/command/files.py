@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from parallel_fuse.exits import Exit, FileError
+from parallel_fuse.command.exits import Exit, FileError
 
 if TYPE_CHECKING:
     import keras

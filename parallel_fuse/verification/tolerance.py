@@ -6,9 +6,10 @@ from dataclasses import dataclass
 import keras
 import numpy as np
 
-from parallel_fuse import _keras, interpret
-from parallel_fuse.precision import Precision
-from parallel_fuse.rounding import fan_in, finite_size
+from parallel_fuse import _keras
+from parallel_fuse.verification import interpret
+from parallel_fuse.verification.precision import Precision
+from parallel_fuse.verification.rounding import fan_in, finite_size
 
 SAFETY = 2
 

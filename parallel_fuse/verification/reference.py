@@ -10,13 +10,14 @@ import keras
 import numpy as np
 from keras import tree
 
-from parallel_fuse import _keras, given, sampling, tolerance
-from parallel_fuse.compare import Result
+from parallel_fuse import _keras
 from parallel_fuse.errors import NotVerifiedError
-from parallel_fuse.precision import EPSILON, Precision, precision_of
-from parallel_fuse.rounding import finite_size, shaken_runs
-from parallel_fuse.sampling import Sample
-from parallel_fuse.tolerance import Bound
+from parallel_fuse.verification import given, sampling, tolerance
+from parallel_fuse.verification.compare import Result
+from parallel_fuse.verification.precision import EPSILON, Precision, precision_of
+from parallel_fuse.verification.rounding import finite_size, shaken_runs
+from parallel_fuse.verification.sampling import Sample
+from parallel_fuse.verification.tolerance import Bound
 
 # Runs to measure rounding with: at first, and again before two models are called different.
 PAIRS, MORE_PAIRS = 1, 5

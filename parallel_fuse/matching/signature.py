@@ -17,8 +17,8 @@ from parallel_fuse.errors import Reject
 from parallel_fuse.graph import Call, Graph, Value
 from parallel_fuse.kinds.base import Kind, freeze
 from parallel_fuse.masks import picks_up_masks
+from parallel_fuse.matching.sizes import Sizes
 from parallel_fuse.plan import Piece
-from parallel_fuse.sizes import Sizes
 
 REGULARIZERS = (keras.regularizers.L1, keras.regularizers.L2, keras.regularizers.L1L2)
 CONSTRAINTS = (keras.constraints.NonNeg,)

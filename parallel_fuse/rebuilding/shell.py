@@ -10,7 +10,7 @@ import keras
 from keras import tree
 
 from parallel_fuse import _keras
-from parallel_fuse.clone import twin_of
+from parallel_fuse.rebuilding.clone import twin_of
 
 logger = logging.getLogger("parallel_fuse")
 

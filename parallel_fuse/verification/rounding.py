@@ -7,8 +7,9 @@ from typing import Any
 import keras
 import numpy as np
 
-from parallel_fuse import _keras, interpret
-from parallel_fuse.precision import EPSILON, Precision
+from parallel_fuse import _keras
+from parallel_fuse.verification import interpret
+from parallel_fuse.verification.precision import EPSILON, Precision
 
 
 def shaken_runs(

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from parallel_fuse.exits import Exit, FileError
+from parallel_fuse.command.exits import Exit, FileError
 
 REPORT_SUFFIXES = (".txt", ".json", ".html")
 

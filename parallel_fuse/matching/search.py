@@ -11,13 +11,13 @@ from dataclasses import dataclass, field
 from heapq import heappop, heappush
 
 from parallel_fuse.graph import Call, Graph, Value
-from parallel_fuse.grouping import Grouping
-from parallel_fuse.joining import Claims, joins_of
 from parallel_fuse.joins.base import Join
 from parallel_fuse.masks import mask_calls
+from parallel_fuse.matching.grouping import Grouping
+from parallel_fuse.matching.joining import Claims, joins_of
+from parallel_fuse.matching.signature import Signatures
 from parallel_fuse.pieces import pieces_of, without_steps
 from parallel_fuse.plan import Bundle, Piece, Rejection
-from parallel_fuse.signature import Signatures
 from parallel_fuse.splits.base import Split
 
 Row = tuple[Value, ...]

@@ -6,15 +6,15 @@ import keras
 from keras import tree
 
 from parallel_fuse import _keras
-from parallel_fuse.clone import Cloner
-from parallel_fuse.emit import emit
-from parallel_fuse.gather import Environment, LaneRef
 from parallel_fuse.graph import Call, Graph, Value
 from parallel_fuse.lanes import Layout
-from parallel_fuse.names import Names, bundle_name, name_outputs, name_the_rest
 from parallel_fuse.plan import Bundle, Plan
-from parallel_fuse.shell import like
-from parallel_fuse.state import check_outputs
+from parallel_fuse.rebuilding.clone import Cloner
+from parallel_fuse.rebuilding.emit import emit
+from parallel_fuse.rebuilding.gather import Environment, LaneRef
+from parallel_fuse.rebuilding.names import Names, bundle_name, name_outputs, name_the_rest
+from parallel_fuse.rebuilding.shell import like
+from parallel_fuse.rebuilding.state import check_outputs
 
 Tensor = Any
 

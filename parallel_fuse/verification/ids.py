@@ -8,7 +8,8 @@ from typing import Any
 import keras
 import numpy as np
 
-from parallel_fuse import _keras, interpret
+from parallel_fuse import _keras
+from parallel_fuse.verification import interpret
 
 # Every number type holds these digits exactly, int8 and bfloat16 too.
 BASE = 100

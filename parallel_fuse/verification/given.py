@@ -9,7 +9,7 @@ from keras import tree
 
 from parallel_fuse import _keras
 from parallel_fuse.errors import InvalidInputsError
-from parallel_fuse.sampling import Sample, cut
+from parallel_fuse.verification.sampling import Sample, cut
 
 
 def samples(model: keras.Model, inputs: Any, batch_sizes: Sequence[int]) -> tuple[Sample, ...]:

@@ -10,7 +10,7 @@ import numpy as np
 
 from parallel_fuse import _keras
 from parallel_fuse.errors import NotVerifiedError
-from parallel_fuse.ids import id_limits, vocabularies
+from parallel_fuse.verification.ids import id_limits, vocabularies
 
 # Sizes for unknown dimensions, (first, step from axis to axis), in the order they are tried.
 # Unequal sizes find swapped axes; a U-Net wants powers of two, a position table short sequences.

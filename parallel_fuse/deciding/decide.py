@@ -7,15 +7,15 @@ bundles together must be emittable: each contracted to one vertex, the graph mus
 from collections.abc import Iterable
 from graphlib import CycleError, TopologicalSorter
 
+from parallel_fuse.deciding.profit import gain
+from parallel_fuse.deciding.regions import regions_of
 from parallel_fuse.errors import Reject
 from parallel_fuse.graph import Call, Graph, Value
 from parallel_fuse.kinds.base import Lowering
 from parallel_fuse.masks import mask_readers
-from parallel_fuse.match import Match
+from parallel_fuse.matching.search import Match
 from parallel_fuse.plan import Bundle, Plan, Rejection
 from parallel_fuse.policy import Policy
-from parallel_fuse.profit import gain
-from parallel_fuse.regions import regions_of
 
 
 def decide(graph: Graph, found: Match, policy: Policy) -> Plan:

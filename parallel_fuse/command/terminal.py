@@ -13,8 +13,8 @@ from typing import Any
 import click
 from rich.console import Console
 
+from parallel_fuse.command.exits import Exit, FileError, code_of
 from parallel_fuse.errors import ParallelFuseError
-from parallel_fuse.exits import Exit, FileError, code_of
 
 Opened = Callable[[], dict[str, Any]]
 

@@ -10,9 +10,9 @@ import numpy as np
 from keras import tree
 
 from parallel_fuse import _keras
-from parallel_fuse.precision import EPSILON
-from parallel_fuse.tolerance import Bound
-from parallel_fuse.verification import OutputCheck
+from parallel_fuse.verification.precision import EPSILON
+from parallel_fuse.verification.result import OutputCheck
+from parallel_fuse.verification.tolerance import Bound
 
 
 @dataclass(frozen=True)

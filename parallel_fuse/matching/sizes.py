@@ -12,8 +12,8 @@ from keras import layers
 from parallel_fuse import _keras
 from parallel_fuse.errors import Reject
 from parallel_fuse.graph import Call, Graph, Value
-from parallel_fuse.kept_axes import kept_axes
 from parallel_fuse.kinds.base import config_signature, operation_signature
+from parallel_fuse.matching.kept_axes import kept_axes
 from parallel_fuse.plan import Piece
 from parallel_fuse.splits.base import entries_of
 

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from parallel_fuse.errors import Reject
 from parallel_fuse.graph import Call, Graph, Value
 from parallel_fuse.kinds.base import Kind
+from parallel_fuse.matching.signature import Signature, Signatures, differences, most_common
 from parallel_fuse.plan import Piece, Rejection
-from parallel_fuse.signature import Signature, Signatures, differences, most_common
 from parallel_fuse.wording import shown
 
 

@@ -9,11 +9,12 @@ from typing import Any
 
 import keras
 
-from parallel_fuse import _backend, _keras, reference, tolerance
-from parallel_fuse.compare import Trial, check_output, interface_difference
+from parallel_fuse import _backend, _keras
 from parallel_fuse.errors import NotEquivalentError, NotVerifiedError, UnsupportedModelError
-from parallel_fuse.reference import Reference
-from parallel_fuse.verification import OutputCheck, Verification
+from parallel_fuse.verification import reference, tolerance
+from parallel_fuse.verification.compare import Trial, check_output, interface_difference
+from parallel_fuse.verification.reference import Reference
+from parallel_fuse.verification.result import OutputCheck, Verification
 
 
 def verify_equivalence(

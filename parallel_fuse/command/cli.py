@@ -8,9 +8,9 @@ import click
 from rich.console import Console
 from rich.table import Table
 
-from parallel_fuse.exits import MEANINGS, Exit
-from parallel_fuse.files import check_model_file
-from parallel_fuse.terminal import (
+from parallel_fuse.command.exits import MEANINGS, Exit
+from parallel_fuse.command.files import check_model_file
+from parallel_fuse.command.terminal import (
     Opened,
     check_installed,
     opening,
@@ -18,10 +18,10 @@ from parallel_fuse.terminal import (
     reporting,
     start_keras,
 )
-from parallel_fuse.writing import check_targets
+from parallel_fuse.command.writing import check_targets
 
 if TYPE_CHECKING:
-    from parallel_fuse.demo import Outcome
+    from parallel_fuse.command.demo import Outcome
 
 # Keras and its backend take seconds to import, so the commands import what needs them:
 # --help and a misspelt path answer at once.
@@ -53,7 +53,8 @@ def explain(model: Path, portable: bool, opened: Opened) -> None:
     check_model_file(model)
     with progress() as stage:
         start_keras(stage)
-        from parallel_fuse import api, files
+        from parallel_fuse import api
+        from parallel_fuse.command import files
 
         stage(f"loading {model}")
         loaded = files.load(model, **opened())
@@ -104,8 +105,8 @@ def verify(a: Path, b: Path, opened: Opened) -> None:
         check_model_file(path)
     with progress() as stage:
         start_keras(stage)
-        from parallel_fuse import files
-        from parallel_fuse.verify import verify_equivalence
+        from parallel_fuse.command import files
+        from parallel_fuse.verification.verify import verify_equivalence
 
         known, models = opened(), []
         for path in (a, b):
@@ -130,7 +131,7 @@ def demo(output: Path | None, overwrite: bool) -> None:
     with progress() as stage:
         start_keras(stage)
         check_installed("sklearn", "scikit-learn")
-        from parallel_fuse import demo as digits
+        from parallel_fuse.command import demo as digits
 
         folder = digits.fresh_folder(output, overwrite=overwrite)
         outcome = digits.run(folder, on_stage=stage)

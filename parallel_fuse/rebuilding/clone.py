@@ -13,7 +13,7 @@ import keras
 from keras import tree
 
 from parallel_fuse import _keras
-from parallel_fuse.state import copy_assets, copy_state
+from parallel_fuse.rebuilding.state import copy_assets, copy_state
 
 logger = logging.getLogger("parallel_fuse")
 

@@ -1,0 +1,1 @@
+"""Which bundles pay, by which lowering, and in which order they can be emitted."""

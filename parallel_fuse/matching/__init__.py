@@ -1,0 +1,1 @@
+"""Which calls are alike, and who stands side by side with whom."""

@@ -1,0 +1,1 @@
+"""The replay: clones of what stays, bundles emitted as one layer, the model around them."""
