@@ -14,6 +14,9 @@ from keras import tree
 from parallel_fuse import _keras
 from parallel_fuse.graph import Call, Graph, Value
 
+# They pass over the masked steps of their operands.
+LOOKING = (keras.layers.Maximum, keras.layers.Minimum, keras.layers.Multiply)
+
 
 def mask_readers(graph: Graph) -> dict[int, str]:
     """value index → what picks up its mask, for every masked value where something does."""
@@ -36,9 +39,13 @@ def _reader(call: Call, found: dict[int, str]) -> str | None:
 
 
 def picks_up_masks(call: Call) -> bool:
-    """Whether a call has a mask argument that Keras fills from the tensors when the model runs."""
+    """Whether a call has a mask argument that Keras fills from the tensors when the model runs, or
+    looks at the masks by itself.
+    """
     if not any(v.masked for v in call.inputs):
         return False
+    if type(call.operation) in LOOKING:
+        return True
     parameters = inspect.signature(call.operation.call).parameters
     given = {**dict(zip(parameters, call.args)), **call.kwargs}
     tensors = [name for name, value in given.items() if _holds_values(value)]

@@ -5,6 +5,9 @@ import numpy as np
 import pytest
 from keras import layers, ops
 
+from parallel_fuse import fuse_parallel_branches
+from parallel_fuse.policy import EVERYTHING
+from tests.asserts import assert_close
 from tests.builders import randomise, slices
 from tests.splits.checks import assert_fuses_cheaply
 
@@ -51,3 +54,19 @@ def test_sums_of_lanes_of_unequal_widths():
     heads = [layers.Dense(n, "softmax")(x) for n in (3, 5, 3)]
     model = keras.Model(x, [layers.Add()([heads[0], heads[2]]), heads[1]])
     assert_fuses_cheaply(randomise(model))
+
+
+@pytest.mark.parametrize("join", [layers.Maximum, layers.Minimum, layers.Multiply, layers.Add])
+@pytest.mark.parametrize("foreign", [False, True])
+def test_joins_that_pass_over_masked_steps(join, foreign):
+    """They look at the masks of their operands by themselves, without an argument for them."""
+    x = keras.Input((6, 4))
+    masked = layers.Masking()(x)
+    lanes = [layers.Dense(4)(masked if not foreign else x) for _ in range(2)]
+    if foreign:
+        lanes.append(masked)
+    model = randomise(keras.Model(x, ops.reshape(join()(lanes), (-1, 24))))
+    fused = fuse_parallel_branches(model, verify=False, policy=EVERYTHING)
+    array = np.random.default_rng(0).normal(size=(3, 6, 4)).astype("float32")
+    array[:, 2:4] = 0
+    assert_close(fused(array), model(array))
