@@ -29,7 +29,7 @@ def reasons() -> set[str]:
             if name == "Reject":
                 found.add(spoken(node.args[0]))
             if name == "drop" and len(node.args) == 2:
-                found.add(spoken(node.args[1]))
+                found.add(spoken(node.args[0]))
     return {re.sub(r"\s+", " ", reason) for reason in found if reason != "…"}
 
 

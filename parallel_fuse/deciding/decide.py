@@ -39,9 +39,10 @@ class _Choice:
         self.mask_readers = mask_readers(graph)
         self.rejections: list[Rejection] = list(found.rejections)
 
-    def drop(self, bundle: Bundle, reason: str) -> None:
-        del self.standing[bundle.index]
-        names = tuple(call.name for call in bundle.calls)
+    def drop(self, reason: str, *bundles: Bundle) -> None:
+        for bundle in bundles:
+            del self.standing[bundle.index]
+        names = tuple(call.name for bundle in bundles for call in bundle.calls)
         self.rejections.append(Rejection(names, reason))
 
     def choose_lowerings(self) -> None:
@@ -49,7 +50,7 @@ class _Choice:
             try:
                 self.lowerings[bundle.index] = self._lowering(bundle)
             except Reject as reject:
-                self.drop(bundle, reject.reason)
+                self.drop(reject.reason, bundle)
 
     def _lowering(self, bundle: Bundle) -> Lowering:
         reader = self._mask_reader(bundle)
@@ -85,8 +86,7 @@ class _Choice:
             light = all(b.kind.light for b in members)
             wanted = max(self.policy.min_gain, 1.0 if light else 0.0)
             if not found or found < wanted:
-                for bundle in members:
-                    self.drop(bundle, _too_little(found, wanted))
+                self.drop(_too_little(found, wanted), *members)
 
     def order(self) -> tuple[Bundle | Call, ...]:
         """Producers first, each bundle one vertex; a bundle that closes a cycle is dropped."""
@@ -97,7 +97,7 @@ class _Choice:
             except CycleError as error:
                 on_cycle = [self.standing[-v - 1] for v in set(error.args[1]) if v < 0]
                 smallest = min(on_cycle, key=lambda b: (b.size, b.index))
-                self.drop(smallest, "depends on another group that depends on it (a cycle)")
+                self.drop("depends on another group that depends on it (a cycle)", smallest)
 
     def _contracted(self) -> tuple[TopologicalSorter, dict[int, Bundle | Call]]:
         """Vertices: call indices, and -1 - index for bundles."""

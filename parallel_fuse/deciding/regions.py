@@ -7,7 +7,7 @@ from parallel_fuse.plan import Bundle
 
 
 def regions_of(graph: Graph, bundles: Sequence[Bundle]) -> list[list[Bundle]]:
-    """The connected groups of bundles, each in graph order."""
+    """The connected groups of bundles, each from its inputs to its outputs."""
     owner = {v.index: b.index for b in bundles for v in b.outputs}
     parent = {b.index: b.index for b in bundles}
 
@@ -22,6 +22,10 @@ def regions_of(graph: Graph, bundles: Sequence[Bundle]) -> list[list[Bundle]]:
                 if value.index in owner:
                     parent[root(bundle.index)] = root(owner[value.index])
     groups: dict[int, list[Bundle]] = {}
-    for bundle in sorted(bundles, key=lambda b: b.calls[0].index):
+    for bundle in sorted(bundles, key=lambda b: (_level(graph, b), b.calls[0].index)):
         groups.setdefault(root(bundle.index), []).append(bundle)
     return list(groups.values())
+
+
+def _level(graph: Graph, bundle: Bundle) -> int:
+    return max(graph.depths[call.index] for call in bundle.calls)
