@@ -1,6 +1,7 @@
 """Words for a plan: which region became what, in the terms of the user's own layers."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import groupby
 from typing import Any
 
 import keras
@@ -49,7 +50,7 @@ def _operations(model: keras.Model) -> list[Any]:
 def _region(graph: Graph, plan: Plan, members: Sequence[Bundle]) -> RegionReport:
     lanes = max(b.size for b in members)
     before = sum(b.size for b in members)
-    chain = " → ".join(_layer(b, lanes) for b in members)
+    chain = " → ".join(_levels(_layer(b, lanes) for b in members))
     text = f"{lanes} × ({chain}){_source(graph, plan, members)}{_join(graph, plan, members)}"
     all_layers = all(isinstance(one, keras.layers.Layer) for b in members for one in b.layers)
     return RegionReport(
@@ -61,6 +62,13 @@ def _region(graph: Graph, plan: Plan, members: Sequence[Bundle]) -> RegionReport
         layers_after=len(members),
         padded_parameters=sum(_padding(b) for b in members),
     )
+
+
+def _levels(layers: Iterable[str]) -> Iterator[str]:
+    """One entry for several equal levels in a row."""
+    for layer, run in groupby(layers):
+        levels = len(list(run))
+        yield from [layer] * levels if levels < 4 else [f"{layer}, {levels} levels"]
 
 
 def _layer(bundle: Bundle, lanes: int) -> str:
@@ -125,6 +133,8 @@ def padding_notes(plan: Plan) -> list[str]:
     missing = sum(_missing_biases(b) for b in plan.bundles)
     if not missing:
         return []
+    if missing == 1:
+        return ["1 bias that was missing is zero now; further training would move it"]
     return [f"{missing} biases that were missing are zeros now; further training would move them"]
 
 

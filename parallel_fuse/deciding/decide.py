@@ -6,6 +6,7 @@ bundles together must be emittable: each contracted to one vertex, the graph mus
 
 from collections.abc import Iterable
 from graphlib import CycleError, TopologicalSorter
+from math import floor
 
 from parallel_fuse.deciding.profit import gain
 from parallel_fuse.deciding.regions import regions_of
@@ -126,4 +127,5 @@ class _Choice:
 
 
 def _too_little(gain: float, wanted: float) -> str:
-    return f"not fused: {gain:.1f} times fewer kernels, expected at least {wanted}"
+    shown = floor(gain * 100) / 100  # never rounded up to what was expected
+    return f"{shown:g} times fewer kernels, expected at least {wanted:g}"

@@ -37,7 +37,7 @@ class Grouping:
         self.passive = passive
         self.signatures = signatures
         self.towers = _tower_hashes(graph, signatures, pieces)
-        self.misses: dict[int, str] = {}
+        self.misses: dict[int, tuple[int, str]] = {}
 
     def is_passive(self, call: Call) -> bool:
         """Whether a call only hands lanes on (a join, a split) and no kind knows it."""
@@ -151,8 +151,10 @@ class Grouping:
             by_class.setdefault(type(call.operation), []).append(call)
         for siblings in by_class.values():
             alone = [c for c in siblings if c.index not in taken]
-            if len(siblings) > 1:
-                self.misses.update((c.index, self._reason(c, siblings)) for c in alone)
+            for call in alone if len(siblings) > 1 else ():
+                # Leftovers are compared again among themselves; the row of most siblings says why.
+                if len(siblings) > self.misses.get(call.index, (0, ""))[0]:
+                    self.misses[call.index] = len(siblings), self._reason(call, siblings)
 
     def _reason(self, call: Call, siblings: list[Call]) -> str:
         signature = self.signatures.of(call)
@@ -170,7 +172,7 @@ class Grouping:
     def rejections(self, fused: set[int]) -> tuple[Rejection, ...]:
         """The near misses of calls that no bundle took in the end, one entry per reason."""
         by_reason: dict[str, list[str]] = {}
-        for index, reason in sorted(self.misses.items()):
+        for index, (_, reason) in sorted(self.misses.items()):
             if index not in fused:
                 by_reason.setdefault(reason, []).append(self.graph.calls[index].name)
         return tuple(Rejection(tuple(names), reason) for reason, names in by_reason.items())

@@ -159,10 +159,15 @@ def _values(nest: Any) -> list[Value]:
 
 
 def differences(one: Signature, other: Signature) -> list[tuple[str, Any, Any]]:
-    """(attribute, its value in one, in the other) for every attribute that differs."""
+    """(attribute, its value in one, in the other) for every attribute that differs.
+
+    An attribute that only one of them has follows from another that differs, if one does.
+    """
     names = dict.fromkeys([*one.attributes, *other.attributes])
     pairs = ((n, one.attributes.get(n), other.attributes.get(n)) for n in names)
-    return [(n, a, b) for n, a, b in pairs if a != b]
+    found = [(n, a, b) for n, a, b in pairs if a != b]
+    both = [pair for pair in found if pair[0] in one.attributes.keys() & other.attributes.keys()]
+    return both or found
 
 
 def most_common(values: Iterable[Hashable]) -> Hashable:
