@@ -14,6 +14,8 @@ from parallel_fuse.rebuilding.clone import twin_of
 
 logger = logging.getLogger("parallel_fuse")
 
+# Optimizers whose step for one entry of a weight depends on its other entries.
+BY_NORM = frozenset("Adafactor Lamb Muon".split())
 _SET_BY_COMPILE = frozenset("optimizer loss stop_training".split())
 
 
@@ -91,7 +93,21 @@ def recompile(model: keras.Model, fused: keras.Model) -> list[str]:
         fused.compile(**_arguments(model))
     except Exception as error:  # noqa: BLE001 - custom metrics and optimizers can fail in any way
         return [f"not compiled: the compile configuration could not be rebuilt ({error})"]
-    return ["compiled as the original; the optimizer starts without its accumulated state"]
+    started = "compiled as the original; the optimizer starts without its accumulated state"
+    return [started, *_step_notes(model.optimizer)]
+
+
+def _step_notes(optimizer: Any) -> list[str]:
+    """What a step takes from the norm of a whole weight, which is that of all branches now."""
+    inner = getattr(optimizer, "inner_optimizer", optimizer)
+    name = type(inner).__name__
+    clips = getattr(inner, "clipnorm", None) is not None
+    if not clips and name not in BY_NORM:
+        return []
+    return [
+        f"{'clipnorm' if clips else name} looks at the norm of each weight, and fused branches "
+        "share one: further training will differ"
+    ]
 
 
 def _arguments(model: keras.Model) -> dict[str, Any]:
