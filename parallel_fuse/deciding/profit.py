@@ -47,7 +47,8 @@ def _activations(bundle: Bundle, lowering: Lowering) -> tuple[int, bool]:
     found = [activation_of(layer.activation) for layer in bundle.layers]
     groups, runs = len(set(found)), [one for one, _ in groupby(found)]
     if groups == 1 or lowering.once:
-        return groups - found[0].elementwise, lowering.once
+        inside = found[0].elementwise or lowering.sizes is None
+        return groups - inside, lowering.once
     apart = 1 + sum(one is not LINEAR for one in (runs if lowering.sizes else found))
     together = 2 * groups + 1 + (len(runs) > groups)
     return min((apart, True), (together, False))
