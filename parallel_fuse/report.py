@@ -4,6 +4,8 @@ from dataclasses import asdict, dataclass
 from html import escape
 from typing import Any
 
+SHOWN = 24  # near misses that the text lists; 250 branches of 250 widths have two each
+
 
 @dataclass(frozen=True)
 class RegionReport:
@@ -112,7 +114,9 @@ class Report:
     def _misses(self) -> list[str]:
         if not self.rejections:
             return []
-        return ["not fused:", *(f"  {miss}" for miss in self.rejections)]
+        shown = [f"  {miss}" for miss in self.rejections[:SHOWN]]
+        more = len(self.rejections) - len(shown)
+        return ["not fused:", *shown, *([f"  and {more} more: see to_dict()"] if more else [])]
 
     def _verified(self) -> list[str]:
         if self.verification is not None:

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from keras import layers, ops
 
-from parallel_fuse import explain, fuse_parallel_branches
+from parallel_fuse import explain, fuse_parallel_branches, verify_equivalence
 from parallel_fuse.policy import EVERYTHING
 from tests.asserts import assert_close, operation_names
 from tests.builders import randomise, slices
@@ -213,3 +213,25 @@ def test_steps_by_the_norm_of_a_weight_are_spoken_of(optimizer, says):
     _, report = fuse_parallel_branches(model, return_report=True, policy=EVERYTHING)
     found = [note for note in report.notes if "norm of each weight" in note]
     assert [note.split()[0] for note in found] == ([says] if says else [])
+
+
+def test_a_report_of_many_reasons_stays_readable():
+    """250 branches of 250 widths filled 500 lines."""
+    x = keras.Input((30,))
+    lanes = [layers.Dense(2)(layers.Dense(3 + i)(x[:, i : i + 1])) for i in range(30)]
+    report = explain(keras.Model(x, layers.Add()(lanes)))
+    assert len(report.rejections) > 30
+    assert f"and {len(report.rejections) - 24} more: see to_dict()" in report.to_text()
+    assert len(report.to_dict()["rejections"]) == len(report.rejections)
+
+
+def test_outputs_that_are_zero_for_all_inputs_are_spoken_of():
+    """A dead ReLU at the end hid that two lanes were swapped."""
+    x = keras.Input((3, 5))
+    lanes = [layers.Dense(4, "relu")(piece) for piece in slices(x, 3)]
+    model = randomise(keras.Model(x, layers.Concatenate(name="joined")(lanes)))
+    assert "zero for all inputs" not in str(verify_equivalence(model, model))
+    for layer in model.layers:
+        if isinstance(layer, layers.Dense):
+            layer.bias.assign([-1000.0] * 4)
+    assert "ok, but zero for all inputs" in str(verify_equivalence(model, model))
