@@ -13,7 +13,12 @@ from tests.examples import SPLITS
 
 ACTIVATIONS = ("relu", "tanh", "softmax", None)
 JOINS = ("Concatenate", "stack", "Add", "Average", "Multiply", "sum", "max")
-SHAPES = ((5,), (4, 5), (3, 4, 5))  # of a branch, without the batch
+SHAPES = ((5,), (4, 5), (3, 4, 5), (None, 5))  # of a branch, without the batch
+# What an axis of unknown length allows.
+OPEN_SPLITS = (
+    "x[:, i]", "x[..., i]", "x[..., a:b]", "unstack", "take", "the same tensor", "inputs"
+)  # fmt: skip
+CLOSED_STEPS = ("PReLU", "Flatten", "Permute")
 
 # name → (ranks with the batch it takes, (tensor, a small number) → tensor)
 STEPS: dict[str, tuple[range, Callable[[Any, int], Any]]] = {
@@ -49,7 +54,8 @@ def random_model(draw: Callable) -> keras.Model:
     """Inputs → lanes → towers → joins, once or twice, with taps and heads; weights random."""
     shape = draw(st.sampled_from(SHAPES))
     count = draw(st.integers(2, 6))
-    shapes, cut = SPLITS[draw(st.sampled_from(sorted(SPLITS)))](shape, count)
+    splits = OPEN_SPLITS if None in shape else sorted(SPLITS)
+    shapes, cut = SPLITS[draw(st.sampled_from(splits))](shape, count)
     inputs = [keras.Input(s, name=f"x{i}") for i, s in enumerate(shapes)]
     taps: list = []
     lanes = _tower(draw, list(cut(inputs)), taps)
@@ -70,8 +76,7 @@ def _tower(draw, lanes: list, taps: list) -> list:
 
 
 def _level(draw, lanes: list) -> list:
-    names = [n for n, (ranks, _) in STEPS.items() if all(len(x.shape) in ranks for x in lanes)]
-    names = names or ["sin"]
+    names = [n for n in STEPS if all(n in _fitting(x) for x in lanes)]
     name, number = draw(st.sampled_from(names)), draw(st.integers(0, 3))
     odd = draw(st.sampled_from(["none", "none", "number", "step", "left out", "shared", "nested"]))
     which = draw(st.integers(0, len(lanes) - 1))
@@ -92,7 +97,9 @@ def _level(draw, lanes: list) -> list:
 
 
 def _fitting(lane) -> list[str]:
-    return [name for name, (ranks, _) in STEPS.items() if len(lane.shape) in ranks]
+    closed = CLOSED_STEPS if None in lane.shape[1:] else ()
+    fitting = (name for name, (ranks, _) in STEPS.items() if len(lane.shape) in ranks)
+    return [name for name in fitting if name not in closed]
 
 
 def _unchanged(lane, option):
@@ -118,7 +125,7 @@ def _joined(draw, lanes: list) -> list:
     same = [lane for lane in lanes if lane.shape == lanes[0].shape]
     rest = [lane for lane in lanes if lane.shape != lanes[0].shape]
     found = [_join(draw, same) for _ in range(draw(st.integers(1, 2)))]
-    if rest and draw(st.booleans()):
+    if rest and draw(st.booleans()) and not any(None in lane.shape[1:] for lane in lanes):
         flat = [layers.Flatten()(lane) if len(lane.shape) > 2 else lane for lane in lanes]
         return [layers.Concatenate()(flat), *found]
     return [*found, *rest]
@@ -143,6 +150,10 @@ def _join(draw, lanes: list):
 
 def _second_stage(draw, joined, taps: list) -> list:
     """Heads on one tensor, or slices of it with towers of their own."""
+    if None in joined.shape[1:]:
+        joined = ops.max(joined, axis=1)
+    if None in joined.shape[1:]:
+        return [joined]
     if draw(st.booleans()) and joined.shape[1] > 1:
         lanes = [joined[:, i : i + 1] for i in range(min(joined.shape[1], 4))]
         return _joined(draw, _tower(draw, lanes, taps))
