@@ -2,6 +2,7 @@
 
 import itertools
 
+import pytest
 from hypothesis import HealthCheck, Phase, assume, given, note, settings
 from hypothesis import strategies as st
 
@@ -32,6 +33,7 @@ if not settings.default.derandomize:
     PHASES.append(Phase.shrink)
 
 
+@pytest.mark.filterwarnings("ignore:You are using a softmax over axis:UserWarning")  # of size 1
 @settings(suppress_health_check=list(HealthCheck), phases=PHASES)
 @given(data=st.data(), everything=st.booleans(), portable=st.booleans())
 def test_random_models(data, everything, portable):
