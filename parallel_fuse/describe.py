@@ -52,9 +52,8 @@ def _region(graph: Graph, plan: Plan, members: Sequence[Bundle]) -> RegionReport
     before = sum(b.size for b in members)
     chain = " → ".join(_levels(_layer(b, lanes) for b in members))
     text = f"{lanes} × ({chain}){_source(graph, plan, members)}{_join(graph, plan, members)}"
-    all_layers = all(isinstance(one, keras.layers.Layer) for b in members for one in b.layers)
     return RegionReport(
-        text=f"{text}: {before} {'layers' if all_layers else 'operations'} → {len(members)}",
+        text=f"{text}: {before} {_things(members)} → {len(members)}",
         lowerings=tuple(plan.lowerings[b.index].name for b in members),
         layers=tuple(c.name for b in members for c in b.calls),
         lanes=lanes,
@@ -62,6 +61,14 @@ def _region(graph: Graph, plan: Plan, members: Sequence[Bundle]) -> RegionReport
         layers_after=len(members),
         padded_parameters=sum(_padding(b) for b in members),
     )
+
+
+def _things(members: Sequence[Bundle]) -> str:
+    """What the lanes of a region are: layers, unless some is called several times."""
+    all_lanes = [one for b in members for one in b.layers]
+    if not all(isinstance(one, keras.layers.Layer) for one in all_lanes):
+        return "operations"
+    return "layers" if len({id(one) for one in all_lanes}) == len(all_lanes) else "calls"
 
 
 def _levels(layers: Iterable[str]) -> Iterator[str]:

@@ -39,6 +39,7 @@ class Layout:
 
 LEADING = Layout(0)
 INNER = Layout(1)
+SAMPLES = Layout(0, folded=True)
 
 
 class Lanes:
@@ -255,7 +256,8 @@ class Lanes:
             (layout, tensor), *_ = self.views.items()
             return list(ops.split(tensor, list(accumulate(self.sizes))[:-1], axis=layout.axis))
         layout = next(iter(self.views))
-        if layout.folded and layout.apart not in self.views:
+        known = layout.folded and self.views[layout].shape[layout.axis] is not None
+        if known and layout.apart not in self.views:
             return list(ops.split(self.views[layout], self.count, axis=layout.axis))
         layout, tensor = self.apart()
         return list(ops.unstack(tensor, axis=layout.axis))

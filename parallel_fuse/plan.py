@@ -1,5 +1,6 @@
 """What will be fused, as data. `explain` stops here; `rebuild` carries it out."""
 
+from collections.abc import Hashable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -28,8 +29,8 @@ class Piece:
 class Bundle:
     """M calls, one per lane, that become one layer.
 
-    `inputs[k][m]` is the k-th tensor that lane m reads. `shared` says that all lanes read the
-    very same tensors.
+    `inputs[k][m]` is the k-th tensor that lane m reads, `rows[k][m]` the k-th that it makes.
+    `shared` says that all lanes read the very same tensors.
     """
 
     index: int
@@ -48,8 +49,19 @@ class Bundle:
         return len(self.calls)
 
     @property
+    def rows(self) -> tuple[tuple[Value, ...], ...]:
+        return tuple(zip(*(call.outputs for call in self.calls)))
+
+    @property
     def outputs(self) -> tuple[Value, ...]:
-        return tuple(call.output for call in self.calls)
+        """Everything the lanes make."""
+        return tuple(value for row in self.rows for value in row)
+
+    @property
+    def one_layer(self) -> bool:
+        """Whether the lanes are calls of one and the same layer with weights."""
+        weights = getattr(self.layers[0], "weights", ())
+        return bool(weights) and len({id(layer) for layer in self.layers}) == 1 < self.size
 
     @property
     def in_shape(self) -> tuple[int | None, ...]:
@@ -76,8 +88,9 @@ class Rejection:
 class Plan:
     """What to do: bundles with the lowering chosen for each, in an order that can be emitted.
 
-    `joins` (call index → rule and operands) and `pieces` (value index → selection) are what the
-    graph offers; `rebuild` uses those that touch a bundle. `order` holds every call, with the calls
+    `joins` (call index → rule and operands), `pieces` (value index → selection) and `places` (value
+    index → what tells it from others) are what the graph offers; `rebuild` uses those that touch a
+    bundle. `order` holds every call, with the calls
     of a bundle contracted to it.
     """
 
@@ -85,5 +98,6 @@ class Plan:
     lowerings: dict[int, Any]
     joins: dict[int, tuple[Any, tuple[Value, ...]]]
     pieces: dict[int, Piece]
+    places: dict[int, Hashable]
     order: tuple["Bundle | Call", ...]
     rejections: tuple[Rejection, ...]

@@ -181,7 +181,7 @@ def _swappable(model, report):
     by_name = {op.name: op for op in model.operations}
     for region in report.regions:
         seen = {}
-        for name in region.layers:
+        for name in dict.fromkeys(region.layers):  # a layer called twice is one
             layer = by_name.get(name)
             if layer is None or not getattr(layer, "weights", None):
                 continue

@@ -135,8 +135,7 @@ def test_q02_a_shared_nested_model_is_seen_once_per_call_and_stays_shared():
     fused, report = fuse_parallel_branches(
         randomise(model), return_report=True, policy=EVERYTHING
     )
-    assert not any("Dense" in region.text for region in report.regions)
-    assert "shared" in str(report)
+    assert any("calls →" in region.text for region in report.regions)
     assert sum(isinstance(op, layers.Dense) for op in fused.operations) == 1
 
 

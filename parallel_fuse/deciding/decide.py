@@ -4,10 +4,19 @@ A bundle needs a lowering that fits. A region (bundles that hand lanes to one an
 bundles together must be emittable: each contracted to one vertex, the graph must have an order.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from graphlib import CycleError, TopologicalSorter
 from math import floor
 
+from parallel_fuse.deciding.families import (
+    Family,
+    check_complete,
+    common_lowering,
+    families_of,
+    in_one_order,
+    key_of,
+)
+from parallel_fuse.deciding.one_layer import ONE_LAYER
 from parallel_fuse.deciding.profit import gain
 from parallel_fuse.deciding.regions import regions_of
 from parallel_fuse.errors import Reject
@@ -35,45 +44,75 @@ class _Choice:
         self.graph = graph
         self.found = found
         self.policy = policy
-        self.standing = {bundle.index: bundle for bundle in found.bundles}
+        self.families = {
+            key: in_one_order(family) for key, family in families_of(graph, found.bundles).items()
+        }
+        sharing = {b.index: b for family in self.families.values() for b in family}
+        self.standing = {b.index: sharing.get(b.index, b) for b in found.bundles}
         self.lowerings: dict[int, Lowering] = {}
         self.mask_readers = mask_readers(graph)
         self.rejections: list[Rejection] = list(found.rejections)
 
     def drop(self, reason: str, *bundles: Bundle) -> None:
-        for bundle in bundles:
-            del self.standing[bundle.index]
-        names = tuple(call.name for bundle in bundles for call in bundle.calls)
-        self.rejections.append(Rejection(names, reason))
+        """Bundles that share weights with a dropped one fall with it."""
+        keys = {key_of(bundle) for bundle in bundles if key_of(bundle) in self.families}
+        mates = [b for key in keys for b in self.families.pop(key)]
+        fallen = {b.index: b for b in (*bundles, *mates) if b.index in self.standing}
+        for index in fallen:
+            del self.standing[index]
+        names = dict.fromkeys(call.name for bundle in fallen.values() for call in bundle.calls)
+        self.rejections.append(Rejection(tuple(names), reason))
 
     def choose_lowerings(self) -> None:
         for bundle in list(self.standing.values()):
-            try:
-                self.lowerings[bundle.index] = self._lowering(bundle)
-            except Reject as reject:
-                self.drop(reject.reason, bundle)
+            if key_of(bundle) not in self.families:
+                self._settle((bundle,), lambda family: self._lowerings(family[0])[0])
+        for family in list(self.families.values()):
+            self._settle(family, self._for_family)
 
-    def _lowering(self, bundle: Bundle) -> Lowering:
+    def _settle(self, family: Family, choose: Callable[[Family], Lowering]) -> None:
+        """One lowering for these bundles, or the reason why there is none."""
+        try:
+            lowering = choose(family)
+        except Reject as reject:
+            self.drop(reject.reason, *family)
+            return
+        self.lowerings.update((bundle.index, lowering) for bundle in family)
+
+    def _for_family(self, family: Family) -> Lowering:
+        check_complete(self.graph, family)
+        return common_lowering(family, self._lowerings)
+
+    def _lowerings(self, bundle: Bundle) -> list[Lowering]:
+        """Those that fit, the preferred first.
+
+        Raises:
+            Reject: there is none.
+        """
         reader = self._mask_reader(bundle)
         if reader:
             raise Reject(f"its mask is picked up by {reader}")
         if bundle.size < self.policy.min_lanes:
             raise Reject(f"{bundle.size} lanes, the policy asks for {self.policy.min_lanes}")
-        reasons = []
-        for lowering in bundle.kind.lowerings:
+        found, reasons = [], []
+        for lowering in (ONE_LAYER,) if bundle.one_layer else bundle.kind.lowerings:
             if lowering.shared and not bundle.shared:
                 continue
-            if self.policy.portable and not lowering.portable:
-                reasons.append(f"{lowering.name}: not a stock Keras layer, and portable was asked")
-                continue
             try:
-                lowering.accepts(bundle)
-                if self.policy.profitable_only:
-                    lowering.pays(bundle, self.policy)
-                return lowering
+                self._check(lowering, bundle)
+                found.append(lowering)
             except Reject as reject:
                 reasons.append(f"{lowering.name}: {reject.reason}")
-        raise Reject("; ".join(reasons) or "no lowering for these lanes")
+        if not found:
+            raise Reject("; ".join(reasons) or "no lowering for these lanes")
+        return found
+
+    def _check(self, lowering: Lowering, bundle: Bundle) -> None:
+        if self.policy.portable and not lowering.portable:
+            raise Reject("not a stock Keras layer, and portable was asked")
+        lowering.accepts(bundle)
+        if self.policy.profitable_only:
+            lowering.pays(bundle, self.policy)
 
     def _mask_reader(self, bundle: Bundle) -> str | None:
         readers = (self.mask_readers.get(value.index) for value in bundle.outputs)
@@ -81,7 +120,8 @@ class _Choice:
 
     def drop_what_does_not_pay(self) -> None:
         """Regions that would run too many kernels of their own for those they save."""
-        for members in regions_of(self.graph, list(self.standing.values())):
+        bundles = list(self.standing.values())
+        for members in regions_of(self.graph, bundles, self.families.values()):
             found = gain(self.graph, self.found, self.lowerings, members)
             # Layers without arithmetic have nothing to save but kernels, whatever the policy.
             light = all(b.kind.light for b in members)
@@ -122,7 +162,7 @@ class _Choice:
         lowerings = {b.index: self.lowerings[b.index] for b in standing}
         members = {call.index for bundle in standing for call in bundle.calls}
         joins = {i: join for i, join in self.found.joins.items() if i not in members}
-        return Plan(standing, lowerings, joins, self.found.pieces, order,
+        return Plan(standing, lowerings, joins, self.found.pieces, self.found.places, order,
                     tuple(self.rejections))  # fmt: skip
 
 

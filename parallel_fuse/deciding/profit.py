@@ -17,6 +17,7 @@ from parallel_fuse.kinds.base import Lowering
 from parallel_fuse.matching.search import Match
 from parallel_fuse.plan import Bundle
 
+Row = tuple[int, int]  # a bundle, and which of its results
 LARGE = 64  # a gather or scatter of this many tensors costs as much as another kernel
 
 
@@ -64,9 +65,14 @@ class _Region:
     members: Sequence[Bundle]
 
     @cached_property
-    def places(self) -> dict[int, tuple[Bundle, int]]:
-        """Value index → the bundle that makes it, and which of its lanes it is."""
-        return {v.index: (b, i) for b in self.members for i, v in enumerate(b.outputs)}
+    def places(self) -> dict[int, tuple[Row, int]]:
+        """Value index → the row of a bundle's results it is in, and which of its lanes it is."""
+        rows = [((b.index, k), row) for b in self.members for k, row in enumerate(b.rows)]
+        return {v.index: (name, i) for name, row in rows for i, v in enumerate(row)}
+
+    @cached_property
+    def sizes(self) -> dict[int, int]:
+        return {b.index: b.size for b in self.members}
 
     @cached_property
     def activations(self) -> dict[int, tuple[int, bool]]:
@@ -77,20 +83,20 @@ class _Region:
         return {c.index for b in self.members for c in b.calls}
 
     @cached_property
-    def joins(self) -> dict[int, set[int]]:
-        """Joins outside → the bundles of which they take several lanes."""
+    def joins(self) -> dict[int, set[Row]]:
+        """Joins outside → the rows of which they take several lanes."""
         readers = (c.index for b in self.members for v in b.outputs for c in self.graph.readers(v))
         outside = [i for i in dict.fromkeys(readers) if i not in self.inside]
         known = {i: self._joined(self.found.joins[i][1]) for i in outside if i in self.found.joins}
-        return {i: bundles for i, bundles in known.items() if bundles}
+        return {i: rows for i, rows in known.items() if rows}
 
-    def _joined(self, row: Sequence[Value]) -> set[int]:
+    def _joined(self, row: Sequence[Value]) -> set[Row]:
         owners = Counter(self._owners(row))
-        return {b for b, times in owners.items() if b is not None and times > 1}
+        return {name for name, times in owners.items() if name is not None and times > 1}
 
-    def _owners(self, row: Sequence[Value]) -> list[int | None]:
+    def _owners(self, row: Sequence[Value]) -> list[Row | None]:
         makers = (self.places.get(v.index) for v in row)
-        return [None if made is None else made[0].index for made in makers]
+        return [None if made is None else made[0] for made in makers]
 
     def slices(self) -> int:
         """Selections that nobody else reads."""
@@ -111,7 +117,7 @@ class _Region:
         join, row = self.found.joins[call]
         owners = self._owners(row)
         several = self.joins[call]
-        picked = sum(not self._whole(row, bundle) for bundle in several)
+        picked = sum(not self._whole(row, owner) for owner in several)
         if join.layout is None:
             others = sum(owner not in several for owner in owners)
             return len(several) + (len(several) + others > 1) + picked
@@ -119,17 +125,16 @@ class _Region:
         mixed = len(runs) > len(set(runs)) or picked
         return 1 + (len(runs) > 1) + bool(mixed)
 
-    def _whole(self, row: Sequence[Value], bundle: int) -> bool:
-        """Whether a row has all lanes of a bundle, in their order."""
+    def _whole(self, row: Sequence[Value], owner: Row) -> bool:
+        """Whether a row has all lanes of a bundle's row, in their order."""
         made = [self.places[v.index] for v in row if v.index in self.places]
-        numbers = [i for b, i in made if b.index == bundle]
-        size = next(b.size for b, _ in made if b.index == bundle)
-        return numbers == list(range(size))
+        numbers = [i for name, i in made if name == owner]
+        return numbers == list(range(self.sizes[owner[0]]))
 
     def gather(self, row: tuple[Value, ...]) -> float:
         """Nothing where lanes come as they go; a transpose for slices; more for single tensors."""
         owners = set(self._owners(row))
-        if len(set(row)) == 1 and len(row) > 1:
+        if len({self.found.places[v.index] for v in row}) == 1 and len(row) > 1:
             return 2
         if owners == {None}:
             sliced = all(v.index in self.found.pieces for v in row)
@@ -137,7 +142,7 @@ class _Region:
         if len(owners) > 1:
             return len(owners) + len(row) / LARGE
         (owner,) = owners
-        return int(self.activations[owner][1] or not self._whole(row, owner))
+        return int(self.activations[owner[0]][1] or not self._whole(row, owner))
 
     def singles(self, bundle: Bundle) -> int:
         """Reads of a single lane outside, model outputs among them; nothing if they are apart."""
@@ -148,5 +153,5 @@ class _Region:
     def _alone(self, bundle: Bundle) -> Iterator[bool]:
         for value in bundle.outputs:
             for call in self.graph.readers(value):
-                joined = bundle.index in self.joins.get(call.index, ())
+                joined = self.places[value.index][0] in self.joins.get(call.index, ())
                 yield call.index not in self.inside and not joined

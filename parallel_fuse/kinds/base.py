@@ -10,6 +10,7 @@ from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 from keras import dtype_policies, tree
 
 from parallel_fuse import _keras
@@ -63,6 +64,7 @@ class Lowering:
         once: with `shared`: computes the one result that all lanes have in common.
         sizes: the widths of the lanes along the folded axis it makes, where they may differ.
         portable: the fused layer is a stock Keras layer.
+        any_shape: the fused layer takes lanes of any size, as the lanes' own layers do.
     """
 
     name: str
@@ -78,6 +80,7 @@ class Lowering:
     sizes: Callable[[Bundle], tuple[int, ...]] | None = None
     once: bool = False
     portable: bool = True
+    any_shape: bool = False
 
 
 @dataclass(frozen=True)
@@ -91,6 +94,14 @@ class Kind:
         light: no weights and little arithmetic; not worth a gather and a scatter of its own.
         shared_free: attributes that may differ between lanes that read the same tensor.
         activation: the layer's `activation` may differ between lanes: the machine applies it.
+        keywords: keyword arguments that may hold tensors (`mask`, `initial_state`, …): further
+            rows of lanes, in the order of the call.
+        several: a call may have several outputs; the fused layer makes as many, all in the layout
+            that the lowering makes.
+        by_sample: what a layer computes of one sample does not depend on the others, in training
+            either: one layer called on M lanes may be called once on all their samples.
+        any_rank: a layer takes further axes in front of the last one as it takes the batch axis:
+            one layer called on M lanes may be called once on lanes with an axis of their own.
     """
 
     handles: tuple[type, ...]
@@ -99,6 +110,10 @@ class Kind:
     light: bool = False
     shared_free: tuple[str, ...] = ()
     activation: bool = False
+    keywords: tuple[str, ...] = ()
+    several: bool = False
+    by_sample: bool = True
+    any_rank: bool = False
 
 
 # Attributes that say how a layer came to be, not what it computes.
@@ -166,4 +181,7 @@ def freeze(value: Any) -> Hashable:
         return tuple(freeze(item) for item in value)
     if isinstance(value, slice):
         return ("slice", value.start, value.stop, value.step)
+    if hasattr(value, "__array__"):  # its text would leave the middle out
+        array = np.asarray(value)
+        return ("array", str(array.dtype), array.shape, array.tobytes())
     return value if isinstance(value, Hashable) else repr(value)

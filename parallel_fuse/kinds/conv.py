@@ -130,6 +130,7 @@ WIDE = Lowering(
     accepts=one_group,
     shared=True,
     sizes=filters,
+    any_shape=True,
 )
 
 GROUPED = Lowering(
@@ -141,6 +142,7 @@ GROUPED = Lowering(
     accepts=on_tensorflow,
     pays=grouped_pays,
     portable=False,
+    any_shape=True,
 )
 
 STOCK = Lowering(
@@ -150,6 +152,7 @@ STOCK = Lowering(
     stack=stack,
     unstack=taken_apart,
     pays=stock_pays,
+    any_shape=True,
 )
 
 CONV = Kind(

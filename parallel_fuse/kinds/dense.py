@@ -112,6 +112,7 @@ WIDE = Lowering(
     makes=lambda bundle, layout: last_axis(bundle),
     shared=True,
     sizes=widths,
+    any_shape=True,
 )
 
 BATCHED = Lowering(
@@ -129,4 +130,5 @@ DENSE = Kind(
     lowerings=(WIDE, BATCHED),
     shared_free=("units",),
     activation=True,
+    any_rank=True,
 )

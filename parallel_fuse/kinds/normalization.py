@@ -49,5 +49,5 @@ FOLDED = Lowering(
 BATCH_NORMALIZATION = Kind(
     handles=(layers.BatchNormalization,),
     signature=signature,
-    lowerings=(FOLDED,),
+    lowerings=(FOLDED,), by_sample=False,
 )

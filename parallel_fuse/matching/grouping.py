@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from parallel_fuse.errors import Reject
 from parallel_fuse.graph import Call, Graph, Value
 from parallel_fuse.kinds.base import Kind
+from parallel_fuse.matching.places import Place
 from parallel_fuse.matching.signature import Signature, Signatures, differences, most_common
 from parallel_fuse.plan import Piece, Rejection
 from parallel_fuse.wording import shown
@@ -30,10 +31,16 @@ class Grouping:
     """Groups rows of calls, and remembers why some stayed alone."""
 
     def __init__(
-        self, graph: Graph, signatures: Signatures, pieces: dict[int, Piece], passive: set[int]
+        self,
+        graph: Graph,
+        signatures: Signatures,
+        pieces: dict[int, Piece],
+        places: dict[int, Place],
+        passive: set[int],
     ):
         self.graph = graph
         self.pieces = pieces
+        self.places = places
         self.passive = passive
         self.signatures = signatures
         self.towers = _tower_hashes(graph, signatures, pieces)
@@ -52,7 +59,16 @@ class Grouping:
         """How many different values of a row come from towers that are alike, at most."""
         values = dict.fromkeys(row)
         counts = Counter(_above(value, self.pieces, self.towers) for value in values)
-        return max(counts.values(), default=0)
+        shared = Counter(filter(None, map(self._heads_of, values)))
+        return max((*counts.values(), *shared.values()), default=0)
+
+    def _heads_of(self, value: Value) -> Hashable:
+        """Equal for values made by layers that may differ in width, for they read one tensor."""
+        call = self.graph.producer(value)
+        if call is None or not self.signatures.knows(call):
+            return None
+        keys = self._keys(call, exact=False)
+        return keys[0] if len(keys) > 1 else None
 
     def groups(self, calls: Iterable[Call]) -> list[Group]:
         calls = list(calls)
@@ -61,7 +77,7 @@ class Grouping:
         taken: set[int] = set()
         for exact in (True, False):
             for group in self._candidates(signed, exact, taken):
-                found += self._independent(group)
+                found += [part for one in self._independent(group) for part in by_layer(one)]
             taken.update(c.index for group in found for c in group)
         found = [self._with_strays(group, signed, taken) for group in found]
         self._remember(calls, taken)
@@ -76,6 +92,8 @@ class Grouping:
             return group
         members = {c.index for c in (*group, *alike)}
         first = next(iter(self._independent([c for c in row if c.index in members])), ())
+        if len(by_layer(first)) != 1:
+            return group
         if not {c.index for c in group} <= {c.index for c in first}:
             return group
         taken.update(c.index for c in first)
@@ -107,7 +125,7 @@ class Grouping:
 
     def _place(self, value: Value) -> Hashable:
         """What tells one tensor from another: equal slices of one tensor are one."""
-        return self.pieces.get(value.index, value.index)
+        return self.places[value.index]
 
     def _independent(self, calls: list[Call]) -> list[list[Call]]:
         """Groups in which no call depends on another: topological order, first fit."""
@@ -176,6 +194,35 @@ class Grouping:
             if index not in fused:
                 by_reason.setdefault(reason, []).append(self.graph.calls[index].name)
         return tuple(Rejection(tuple(names), reason) for reason, names in by_reason.items())
+
+
+def by_layer(calls: list[Call]) -> list[list[Call]]:
+    """The calls of a group cut so that every lane is a layer of its own, or all are one layer.
+
+    Of layers called equally often, more layers than calls, the first calls are lanes of one bundle,
+    the second calls of the next; else the calls of each layer are a bundle.
+    """
+    times = Counter(id(c.operation) for c in calls if getattr(c.operation, "weights", None))
+    most = max(times.values(), default=1)
+    if most == 1 or len(times) == 1:
+        return [calls]
+    if set(times.values()) == {most} and most <= len(times):
+        return _by_turn(calls)
+    alone = [c for c in calls if times.get(id(c.operation), 1) == 1]
+    several = ([c for c in calls if id(c.operation) == i] for i, n in times.items() if n > 1)
+    return [part for part in (alone, *several) if len(part) > 1]
+
+
+def _by_turn(calls: list[Call]) -> list[list[Call]]:
+    turns: list[list[Call]] = []
+    seen: Counter = Counter()
+    for call in calls:
+        turn = seen[id(call.operation)]
+        seen[id(call.operation)] += 1
+        if turn == len(turns):
+            turns.append([])
+        turns[turn].append(call)
+    return turns
 
 
 def _difference(one: Signature, other: Signature) -> str:

@@ -15,6 +15,7 @@ from parallel_fuse.joins.base import Join
 from parallel_fuse.masks import mask_calls
 from parallel_fuse.matching.grouping import Grouping
 from parallel_fuse.matching.joining import Claims, joins_of
+from parallel_fuse.matching.places import Place, places_of
 from parallel_fuse.matching.signature import Signatures
 from parallel_fuse.pieces import pieces_of, without_steps
 from parallel_fuse.plan import Bundle, Piece, Rejection
@@ -25,11 +26,13 @@ Row = tuple[Value, ...]
 
 @dataclass(frozen=True)
 class Match:
-    """Everything found: bundles, joins with their operands, selections, and near misses."""
+    """Everything found: bundles, joins with their operands, selections, which values are equal, and
+    near misses."""
 
     bundles: tuple[Bundle, ...]
     joins: dict[int, tuple[Join, Row]]
     pieces: dict[int, Piece]
+    places: dict[int, Place]
     rejections: tuple[Rejection, ...]
 
 
@@ -41,11 +44,12 @@ def match(graph: Graph, kinds: Sequence, joins: Sequence[Join], splits: Sequence
     passive = _passive(graph, joins, splits) | masks
     signatures = Signatures(graph, kinds, pieces, masks)
     pieces = without_steps(graph, pieces, signatures.knows)
-    grouping = Grouping(graph, signatures, pieces, passive)
+    places = places_of(graph, pieces, masks)
+    grouping = Grouping(graph, signatures, pieces, places, passive)
     search = _Search(graph, grouping, pieces, Claims(joined, grouping.alike))
     search.grow(_seeds(graph, joined.rows, pieces))
     rejections = search.grouping.rejections(set(search.owner))
-    return Match(tuple(search.bundles), joined.joins, pieces, rejections)
+    return Match(tuple(search.bundles), joined.joins, pieces, places, rejections)
 
 
 @dataclass
@@ -121,7 +125,8 @@ class _Search:
             self.bundles.append(bundle)
             for row in bundle.inputs if not bundle.shared else ():
                 self._wait(row, onward=False)
-            self._wait(bundle.outputs, onward=True)
+            for row in bundle.rows:
+                self._wait(row, onward=True)
 
 
 def _passive(graph: Graph, joins: Sequence[Join], splits: Sequence[Split]) -> set[int]:
@@ -135,11 +140,20 @@ def _seeds(
 ) -> Iterable[tuple[Row, bool]]:
     """The rows to begin with, and whether to grow onward from them."""
     made = [value for call in graph.calls for value in call.outputs]
-    backward = [joined[call.index] for call in reversed(graph.calls) if call.index in joined]
+    backward = [joined.get(call.index, call.inputs) for call in reversed(graph.calls)]
     yield from ((row, True) for row in _selections(made, pieces))
-    yield from ((row, False) for row in (*backward, graph.outputs))
+    yield from ((row, False) for row in (*backward, graph.outputs, *_repeats(graph)))
     yield from ((call.outputs, True) for call in graph.calls if len(call.outputs) > 1)
     yield from (((value,), True) for value in (*graph.inputs, *made))
+
+
+def _repeats(graph: Graph) -> list[Row]:
+    """For each layer that is called several times, the row of what it makes."""
+    rows: dict[int, list[Value]] = {}
+    for call in graph.calls:
+        if graph.uses[id(call.operation)] > 1:
+            rows.setdefault(id(call.operation), []).append(call.output)
+    return [tuple(row) for row in rows.values()]
 
 
 def _selections(values: Iterable[Value], pieces: dict[int, Piece]) -> list[Row]:

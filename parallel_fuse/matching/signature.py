@@ -72,7 +72,7 @@ class Signatures:
         if kind is None or call.index in self.excluded:
             return None
         try:
-            self._check(call)
+            self._check(call, kind)
             attributes = {**_machine(call, self.sizes), **kind.signature(call)}
             if kind.activation:
                 activation_of(call.operation.activation)
@@ -84,19 +84,17 @@ class Signatures:
         key, shared_key = ((cls, tuple(a.items())) for a in (attributes, shared))
         return Signature(kind, attributes, key, shared_key)
 
-    def _check(self, call: Call) -> None:
+    def _check(self, call: Call, kind: Kind) -> None:
         operation = call.operation
-        if len(call.outputs) != 1:
+        if len(call.outputs) != 1 and not kind.several:
             raise Reject(f"{len(call.outputs)} outputs, expected one")
         if picks_up_masks(call):
             raise Reject("receives a mask")
-        if _values(call.kwargs):
+        if _values({k: v for k, v in call.kwargs.items() if k not in kind.keywords}):
             raise Reject("receives a mask or another tensor by keyword")
         if not isinstance(operation, keras.layers.Layer):
             return
         _check_layer(operation)
-        if operation.weights and self.graph.uses[id(operation)] > 1:
-            raise Reject(f"weights shared: called {self.graph.uses[id(operation)]} times")
         if any(len(self.owners[id(v)]) > 1 for v in operation.weights):
             raise Reject("weights shared: another layer uses the same variable")
 

@@ -1,6 +1,6 @@
 """One bundle → one layer, called on lanes, with the trained weights inside."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import accumulate, groupby
 from typing import Any
 
@@ -11,27 +11,63 @@ from parallel_fuse import _keras
 from parallel_fuse.activations import LINEAR, Activation, activation_of
 from parallel_fuse.graph import Call, Value
 from parallel_fuse.kinds.base import Lowering
-from parallel_fuse.lanes import LEADING, Lanes, Layout
+from parallel_fuse.lanes import LEADING, SAMPLES, Lanes, Layout
 from parallel_fuse.plan import Bundle
 
 Tensor = Any
 
 
-def emit(
-    bundle: Bundle, lowering: Lowering, inputs: Sequence[Lanes], wanted: Layout | None, name: str
-) -> Lanes:
-    """Emits a bundle; gives its outputs as lanes, in the bundle's order."""
-    layout = choose_layout(inputs[0], lowering.layouts(bundle), wanted)
-    made = lowering.makes(bundle, layout)
-    activations = _activations(bundle)
-    inline = _inline(activations, lowering, made)
-    common = _common(bundle, name, activations[0] if inline else LINEAR)
-    layer = lowering.build(bundle, layout, common)
-    tensors = [_unmasked(_input(lanes, lowering, layout)) for lanes in inputs]
-    output = _call(layer, bundle.calls[0], tensors)
-    assign(layer, lowering.stack(bundle.layers))
-    lanes = _as_lanes(bundle, lowering, made, output, inputs[0].portable)
-    return lanes if inline else _activated(lanes, activations, bundle, name)
+class Emitter:
+    """Emits bundles; the layer made for one bundle of a family serves the others too."""
+
+    def __init__(self) -> None:
+        self.made: dict[tuple[int, ...], tuple[Any, Layout]] = {}
+
+    def emit(
+        self,
+        bundle: Bundle,
+        lowering: Lowering,
+        inputs: Sequence[Lanes],
+        wanted: Layout | None,
+        name: str,
+    ) -> list[Lanes]:
+        """The bundle's rows of results as lanes, in the bundle's order."""
+        activations = _activations(bundle)
+        key = tuple(id(layer) for layer in bundle.layers)
+        layer, layout = self.made.get(key) or (None, None)
+        if layer is None:
+            layout = choose_layout(inputs[0], lowering.layouts(bundle), wanted)
+        made = lowering.makes(bundle, layout)
+        inline = _inline(activations, lowering, made)
+        if layer is None:
+            common = _common(bundle, name, activations[0] if inline else LINEAR)
+            layer = lowering.build(bundle, layout, common)
+        outputs = _call(layer, bundle.calls[0], [_input(x, lowering, layout) for x in inputs])
+        if key not in self.made:
+            assign(layer, lowering.stack(bundle.layers))
+        if getattr(layer, "weights", ()):
+            self.made[key] = layer, layout
+        portable = inputs[0].portable
+        lanes = [_as_lanes(bundle, lowering, made, output, portable) for output in outputs]
+        return lanes if inline else [_activated(lanes[0], activations, bundle, name)]
+
+
+def emit_one_layer(bundle: Bundle, inputs: Sequence[Lanes], run: Callable) -> list[Lanes]:
+    """Lanes that are calls of one layer: one call on the samples of all.
+
+    Args:
+        run: (tensors, how many axes they have more than a lane) → the outputs of the layer's twin.
+    """
+    portable = inputs[0].portable
+    if bundle.shared:
+        outputs = run([_unmasked(x.same) for x in inputs], 0)
+        return [Lanes(bundle.size, same=y, portable=portable) for y in outputs]
+    layout = SAMPLES
+    if bundle.kind.any_rank:
+        have, _ = inputs[0].apart()
+        layout = have if have.axis < inputs[0].rank else LEADING
+    outputs = run([_unmasked(x.to(layout)) for x in inputs], int(not layout.folded))
+    return [Lanes(bundle.size, {layout: output}, portable=portable) for output in outputs]
 
 
 def choose_layout(
@@ -40,6 +76,7 @@ def choose_layout(
     """The layout a layer eats: where the lanes are if it may, else where they are wanted next."""
     have = lanes.layouts
     if accepted is None:
+        have = [layout for layout in have if layout != SAMPLES]  # only a layer of its own eats that
         # What is wanted next is said of the result, which may have more axes.
         fits = wanted is not None and wanted.axis + wanted.folded <= lanes.rank
         preferred = wanted if fits else LEADING
@@ -54,7 +91,7 @@ def choose_layout(
 
 
 def _input(lanes: Lanes, lowering: Lowering, layout: Layout) -> Tensor:
-    return lanes.same if lowering.shared else lanes.to(layout)
+    return _unmasked(lanes.same if lowering.shared else lanes.to(layout))
 
 
 def _unmasked(tensor: Tensor) -> Tensor:
@@ -62,12 +99,17 @@ def _unmasked(tensor: Tensor) -> Tensor:
     return tensor[..., :] if _keras.has_mask(tensor) else tensor
 
 
-def _call(layer: Any, template: Call, tensors: Sequence[Tensor]) -> Tensor:
+def _call(layer: Any, template: Call, tensors: Sequence[Tensor]) -> list[Tensor]:
     """Calls the layer as lane 0 was called, with the lanes in the place of its tensors."""
+    args, kwargs = arguments(template, tensors)
+    return tree.flatten(layer(*args, **kwargs))
+
+
+def arguments(template: Call, tensors: Sequence[Tensor]) -> tuple[tuple, dict]:
+    """The arguments of a call, with other tensors in the place of its own."""
     new = iter(tensors)
     swap = lambda x: next(new) if isinstance(x, Value) else x  # noqa: E731
-    args, kwargs = tree.map_structure(swap, (template.args, template.kwargs))
-    return layer(*args, **kwargs)
+    return tree.map_structure(swap, (template.args, template.kwargs))
 
 
 def _common(bundle: Bundle, name: str, activation: Activation) -> dict:

@@ -1,7 +1,7 @@
 """New tensors for old values, singly or as lanes. The environment of the replay."""
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
@@ -28,11 +28,19 @@ class Environment:
 
     Args:
         pieces: values that are selections; emitted one by one only where somebody needs them so.
+        places: what tells one value from another; values with one place are one tensor.
         replay: value index → replays the call that made it (a selection, a chain's inner call).
     """
 
-    def __init__(self, pieces: dict[int, Piece], replay: Callable[[int], None], portable: bool):
+    def __init__(
+        self,
+        pieces: dict[int, Piece],
+        places: dict[int, Hashable],
+        replay: Callable[[int], None],
+        portable: bool,
+    ):
         self.pieces = pieces
+        self.places = places
         self.replay = replay
         self.portable = portable
         self.known: dict[int, Tensor | LaneRef] = {}
@@ -60,13 +68,13 @@ class Environment:
 
     def lanes(self, values: Sequence[Value]) -> Lanes:
         """M values as lanes, by the cheapest way there is; what one reader has made serves all."""
-        key = tuple(self.pieces.get(v.index, v.index) for v in values)
+        key = tuple(self.places[v.index] for v in values)
         if key not in self.gathered:
             self.gathered[key] = self._gather(values)
         return self.gathered[key]
 
     def _gather(self, values: Sequence[Value]) -> Lanes:
-        if len({self.pieces.get(v.index, v.index) for v in values}) == 1:
+        if len({self.places[v.index] for v in values}) == 1:
             return Lanes(len(values), same=self.tensor(values[0]), portable=self.portable)
         origins = [origin for origin, _ in groupby(values, key=self._origin)]
         repeated = {o for o, times in Counter(origins).items() if times > 1} - {SINGLE}

@@ -7,10 +7,10 @@ from keras import tree
 
 from parallel_fuse import _keras
 from parallel_fuse.graph import Call, Graph, Value
-from parallel_fuse.lanes import Layout
+from parallel_fuse.lanes import SAMPLES, Layout
 from parallel_fuse.plan import Bundle, Plan
 from parallel_fuse.rebuilding.clone import Cloner
-from parallel_fuse.rebuilding.emit import emit
+from parallel_fuse.rebuilding.emit import Emitter, arguments, emit_one_layer
 from parallel_fuse.rebuilding.gather import Environment, LaneRef
 from parallel_fuse.rebuilding.names import Names, bundle_name, name_outputs, name_the_rest
 from parallel_fuse.rebuilding.shell import like
@@ -35,7 +35,8 @@ class _Replay:
         self.graph = graph
         self.plan = plan
         self.cloner = Cloner()
-        self.env = Environment(plan.pieces, self._materialise, portable)
+        self.emitter = Emitter()
+        self.env = Environment(plan.pieces, plan.places, self._materialise, portable)
         self.input_names, self.output_names = _keras.names(graph.model)
         self.names = Names([*self.input_names, *self.output_names, *_names_kept(graph, plan)])
         self.owners = _owners_of_output_names(graph, plan, self.output_names)
@@ -79,10 +80,16 @@ class _Replay:
     def _emit(self, bundle: Bundle) -> None:
         lowering = self.plan.lowerings[bundle.index]
         inputs = [self.env.lanes(row) for row in bundle.inputs]
-        name = self.names.fresh(bundle_name([c.name for c in bundle.calls]))
-        lanes = emit(bundle, lowering, inputs, self.wanted[bundle.index], name)
-        lanes.scattered = self.alone[bundle.index] * 4 > bundle.size
-        self.env.bind_lanes(bundle.outputs, lanes)
+        if bundle.one_layer:
+            call = bundle.calls[0]
+            found = emit_one_layer(bundle, inputs, lambda xs, more: self._run(call, xs, more))
+        else:
+            name = self.names.fresh(bundle_name([c.name for c in bundle.calls]))
+            wanted = self.wanted[bundle.index]
+            found = self.emitter.emit(bundle, lowering, inputs, wanted, name)
+        for row, lanes in zip(bundle.rows, found, strict=True):
+            lanes.scattered = self.alone[bundle.index] * 4 > bundle.size
+            self.env.bind_lanes(row, lanes)
 
     def _join(self, call: Call) -> bool:
         """Emits a join of lanes; False if its operands are no lanes."""
@@ -142,17 +149,20 @@ class _Replay:
 
     def _call(self, call: Call) -> None:
         """One call, as it was, of the operation's twin."""
-        swap = lambda x: self.env.tensor(x) if isinstance(x, Value) else x  # noqa: E731
-        args, kwargs = tree.map_structure(swap, (call.args, call.kwargs))
+        outputs = self._run(call, [self.env.tensor(value) for value in call.inputs])
+        for value, tensor in zip(call.outputs, outputs):
+            self.env.bind(value, tensor)
+
+    def _run(self, call: Call, tensors: list[Tensor], more: int = 0) -> list[Tensor]:
+        """What the twin of a call's operation makes of tensors, of as many axes or some more."""
+        args, kwargs = arguments(call, tensors)
 
         def run(operation: Any) -> list[Tensor]:
             outputs = tree.flatten(operation(*args, **kwargs))
-            check_outputs(operation, outputs, call.outputs)
+            check_outputs(operation, outputs, call.outputs, more)
             return outputs
 
-        outputs = self.cloner.call(call.operation, self._name_for(call), run)
-        for value, tensor in zip(call.outputs, outputs):
-            self.env.bind(value, tensor)
+        return self.cloner.call(call.operation, self._name_for(call), run)
 
     def _name_for(self, call: Call) -> str:
         if id(call.operation) in self.cloner.twins:
@@ -225,7 +235,8 @@ def _reads_in(graph: Graph, plan: Plan, owner: dict, found: dict, call: Call) ->
     bundle = owner.get(call.index)
     if bundle is not None:
         accepted = plan.lowerings[bundle.index].layouts(bundle)
-        return found.get(bundle.index) if accepted is None else accepted[0]
+        first = None if accepted is None or accepted[0] == SAMPLES else accepted[0]
+        return found.get(bundle.index) if accepted is None else first
     join, _ = plan.joins.get(call.index, (None, ()))
     return join.layout(call) if join is not None and join.layout is not None else None
 

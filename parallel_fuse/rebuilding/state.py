@@ -41,11 +41,17 @@ def copy_assets(source: Layer, target: Layer) -> None:
             theirs.load_assets(folder)
 
 
-def check_outputs(twin: Any, outputs: Sequence[Any], expected: Sequence[Any]) -> None:
-    """Raises NotATwinError if a layer's outputs cannot be those of its original."""
+def check_outputs(
+    twin: Any, outputs: Sequence[Any], expected: Sequence[Any], more: int = 0
+) -> None:
+    """Raises NotATwinError if a layer's outputs, that have `more` axes, cannot be those of its
+    original.
+    """
     if not isinstance(twin, Layer):
         return
-    forms = [[(len(t.shape), standardize_dtype(t.dtype)) for t in ts] for ts in (outputs, expected)]
+    ranks = [len(t.shape) - more for t in outputs], [len(t.shape) for t in expected]
+    dtypes = ([standardize_dtype(t.dtype) for t in ts] for ts in (outputs, expected))
+    forms = [list(zip(*pair, strict=True)) for pair in zip(ranks, dtypes)]
     if forms[0] != forms[1]:
         raise NotATwinError(f"expected outputs (rank, dtype) {forms[1]}. Received: {forms[0]}")
 
