@@ -8,7 +8,13 @@ from typing import Any, Literal, overload
 import keras
 
 from parallel_fuse.deciding.decide import decide
-from parallel_fuse.describe import counts, near_misses, padding_notes, region_reports
+from parallel_fuse.describe import (
+    counts,
+    near_misses,
+    padding_notes,
+    region_reports,
+    selection_notes,
+)
 from parallel_fuse.errors import UnsupportedModelError
 from parallel_fuse.graph import Graph
 from parallel_fuse.joins import JOINS, Join
@@ -74,7 +80,7 @@ def fuse_parallel_branches(
     if strict and not plan.bundles:
         raise UnsupportedModelError(f"Nothing fuses in '{model.name}'. {_why(plan)}")
     fused, notes = rebuild(graph, plan, policy.portable)
-    notes += padding_notes(plan) + recompile(model, fused)
+    notes += selection_notes(graph, plan) + padding_notes(plan) + recompile(model, fused)
     checked = verify_equivalence(model, fused, verify_inputs) if verify else None
     report = _report(graph, plan, fused, checked, notes)
     logger.info("%s", report)

@@ -5,6 +5,7 @@ from itertools import groupby
 from typing import Any
 
 import keras
+from keras import layers
 
 from parallel_fuse import _keras
 from parallel_fuse.deciding.regions import regions_of
@@ -12,6 +13,7 @@ from parallel_fuse.graph import Graph
 from parallel_fuse.plan import Bundle, Plan
 from parallel_fuse.report import Counts, NearMiss, RegionReport
 
+STOCK_SELECTIONS = (layers.Cropping1D, layers.Cropping2D, layers.Cropping3D)
 SIZES = ("units", "filters", "kernel_size", "pool_size", "rate", "target_shape")
 
 
@@ -29,8 +31,8 @@ def near_misses(graph: Graph, plan: Plan) -> tuple[NearMiss, ...]:
 def counts(model: keras.Model) -> Counts:
     """Sizes of a model, with the layers inside nested models counted, not the nested models."""
     operations = list(_operations(model))
-    layers = [op for op in operations if isinstance(op, keras.layers.Layer)]
-    real = [layer for layer in layers if not isinstance(layer, keras.layers.InputLayer)]
+    found = [op for op in operations if isinstance(op, layers.Layer)]
+    real = [layer for layer in found if not isinstance(layer, layers.InputLayer)]
     return Counts(len(operations), len(real), model.count_params())
 
 
@@ -66,7 +68,7 @@ def _region(graph: Graph, plan: Plan, members: Sequence[Bundle]) -> RegionReport
 def _things(members: Sequence[Bundle]) -> str:
     """What the lanes of a region are: layers, unless some is called several times."""
     all_lanes = [one for b in members for one in b.layers]
-    if not all(isinstance(one, keras.layers.Layer) for one in all_lanes):
+    if not all(isinstance(one, layers.Layer) for one in all_lanes):
         return "operations"
     return "layers" if len({id(one) for one in all_lanes}) == len(all_lanes) else "calls"
 
@@ -133,6 +135,19 @@ def _join(graph: Graph, plan: Plan, members: Sequence[Bundle]) -> str:
         return f" → {type(joined[0].operation).__name__}"
     outputs = sum(v.index in own for v in graph.outputs)
     return f" → {outputs} outputs" if outputs > 1 else ""
+
+
+def selection_notes(graph: Graph, plan: Plan) -> list[str]:
+    """Which layers were taken for selections by what they do: nothing else says what they are."""
+    rows = (row for bundle in plan.bundles for row in bundle.inputs)
+    read = {v.index for row in rows for v in row if v.index in plan.pieces}
+    made = [c for c in graph.calls if any(v.index in read for v in c.outputs)]
+    kept = (c.operation for c in made if isinstance(c.operation, layers.Layer))
+    names = [o.name for o in kept if not isinstance(o, STOCK_SELECTIONS)]
+    if not names:
+        return []
+    more = f", … ({len(names)} in all)" if len(names) > 3 else ""
+    return [f"recognised by what they do as selections of a tensor: {', '.join(names[:3])}{more}"]
 
 
 def padding_notes(plan: Plan) -> list[str]:

@@ -39,7 +39,7 @@ class Layout:
 
 LEADING = Layout(0)
 INNER = Layout(1)
-SAMPLES = Layout(0, folded=True)
+IN_BATCH = Layout(0, folded=True)
 
 
 class Lanes:

@@ -13,17 +13,17 @@ from keras import ops
 from parallel_fuse.graph import Call, Graph, Value
 from parallel_fuse.lanes import Lanes, Layout, pick
 from parallel_fuse.plan import Piece
-from parallel_fuse.splits.base import Split
+from parallel_fuse.splits.base import Split, rule_for
 
 Pick = None | int | tuple[int, ...]
 
 
 def pieces_of(graph: Graph, splits: Sequence[Split]) -> dict[int, Piece]:
     """value index → the piece of its root source, for every value that is a selection."""
-    rules = {cls: split for split in reversed(splits) for cls in split.handles}
+    rule_of = rule_for(splits)
     found: dict[int, Piece] = {}
     for call in graph.calls:
-        rule = rules.get(type(call.operation))
+        rule = rule_of(call)
         if rule is not None:
             found.update(_resolved(call, rule, found))
     return found
@@ -156,6 +156,14 @@ def select(tensor: Any, picks: Sequence[Pick]) -> Any:
             tensor = ops.take(tensor, list(picks[axis]), axis=axis)
             key[axis] = slice(None)
     return tensor if all(entry == slice(None) for entry in key) else tensor[tuple(key)]
+
+
+def cut(source: Any, piece: Piece) -> Any:
+    """The piece of a new tensor `source`."""
+    tensor = select(source, piece.picks)
+    for insert in sorted(piece.inserts):
+        tensor = ops.expand_dims(tensor, insert)
+    return tensor
 
 
 def _as_key(picked: Pick) -> int | slice | None:

@@ -10,7 +10,7 @@ each sample alone. It fits every kind, so that no kind lists it.
 
 from parallel_fuse.errors import Reject
 from parallel_fuse.kinds.base import Lowering
-from parallel_fuse.lanes import SAMPLES, Layout
+from parallel_fuse.lanes import IN_BATCH, Layout
 from parallel_fuse.plan import Bundle
 
 
@@ -25,7 +25,7 @@ def never_built(bundle: Bundle, layout: Layout, common: dict) -> None:
 
 ONE_LAYER = Lowering(
     name="one-layer",
-    layouts=lambda bundle: (SAMPLES,),
+    layouts=lambda bundle: (IN_BATCH,),
     build=never_built,
     accepts=sample_by_sample,
 )

@@ -7,8 +7,6 @@ from parallel_fuse.kinds.channels import widths
 from parallel_fuse.lanes import Layout
 from parallel_fuse.plan import Bundle
 
-IN_BATCH = Layout(0, folded=True)
-
 
 def shifted(axis: int, layout: Layout) -> int:
     """The place of a lane's axis, counted from the front, in the lanes' tensor."""

@@ -12,11 +12,10 @@ have one result.
 from keras import layers
 
 from parallel_fuse.graph import Call
-from parallel_fuse.kinds.axes import IN_BATCH
 from parallel_fuse.kinds.base import Kind, Lowering, config_signature
 from parallel_fuse.kinds.channels import any_width, channel_axis, folded_channels, widths
 from parallel_fuse.kinds.once import ONCE, copy_of
-from parallel_fuse.lanes import Layout
+from parallel_fuse.lanes import IN_BATCH, Layout
 from parallel_fuse.plan import Bundle
 
 FAMILIES = (

@@ -17,11 +17,11 @@ from keras import layers
 
 from parallel_fuse.errors import Reject
 from parallel_fuse.graph import Call
-from parallel_fuse.kinds.axes import IN_BATCH, any_last_width, anywhere, last_widths, shifted
+from parallel_fuse.kinds.axes import any_last_width, anywhere, last_widths, shifted
 from parallel_fuse.kinds.base import Kind, Lowering, config_signature, twin_of
 from parallel_fuse.kinds.channels import any_width, channel_axis, folded_channels, widths
 from parallel_fuse.kinds.once import ONCE, copy_of
-from parallel_fuse.lanes import Layout
+from parallel_fuse.lanes import IN_BATCH, Layout
 from parallel_fuse.plan import Bundle
 
 

@@ -49,5 +49,6 @@ FOLDED = Lowering(
 BATCH_NORMALIZATION = Kind(
     handles=(layers.BatchNormalization,),
     signature=signature,
-    lowerings=(FOLDED,), by_sample=False,
+    lowerings=(FOLDED,),
+    by_sample=False,
 )

@@ -18,11 +18,11 @@ from keras import layers
 from parallel_fuse import _keras
 from parallel_fuse.errors import Reject
 from parallel_fuse.graph import Call
-from parallel_fuse.kinds.axes import IN_BATCH, anywhere, casts, clear_of, last_widths, shifted
 from parallel_fuse.kinds.axes import any_last_width as any_width
+from parallel_fuse.kinds.axes import anywhere, casts, clear_of, last_widths, shifted
 from parallel_fuse.kinds.base import Kind, Lowering, config_signature, operation_signature
 from parallel_fuse.kinds.once import ONCE, copy_of
-from parallel_fuse.lanes import INNER, LEADING, Layout
+from parallel_fuse.lanes import IN_BATCH, INNER, LEADING, Layout
 from parallel_fuse.plan import Bundle
 
 Shape = tuple[int | None, ...]

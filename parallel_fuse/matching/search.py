@@ -41,7 +41,7 @@ def match(graph: Graph, kinds: Sequence, joins: Sequence[Join], splits: Sequence
     pieces = pieces_of(graph, splits)
     joined = joins_of(graph, joins)
     masks = mask_calls(graph)
-    passive = _passive(graph, joins, splits) | masks
+    passive = _passive(graph, joins, splits, pieces) | masks
     signatures = Signatures(graph, kinds, pieces, masks)
     pieces = without_steps(graph, pieces, signatures.knows)
     places = places_of(graph, pieces, masks)
@@ -129,10 +129,13 @@ class _Search:
                 self._wait(row, onward=True)
 
 
-def _passive(graph: Graph, joins: Sequence[Join], splits: Sequence[Split]) -> set[int]:
+def _passive(
+    graph: Graph, joins: Sequence[Join], splits: Sequence[Split], pieces: dict[int, Piece]
+) -> set[int]:
     """Calls that only hand lanes on: nobody misses a kind for them."""
     classes = {cls for rule in (*joins, *splits) for cls in rule.handles}
-    return {call.index for call in graph.calls if type(call.operation) in classes}
+    by_class = {call.index for call in graph.calls if type(call.operation) in classes}
+    return by_class | {c.index for c in graph.calls if any(v.index in pieces for v in c.outputs)}
 
 
 def _seeds(

@@ -11,7 +11,7 @@ from parallel_fuse import _keras
 from parallel_fuse.activations import LINEAR, Activation, activation_of
 from parallel_fuse.graph import Call, Value
 from parallel_fuse.kinds.base import Lowering
-from parallel_fuse.lanes import LEADING, SAMPLES, Lanes, Layout
+from parallel_fuse.lanes import IN_BATCH, LEADING, Lanes, Layout
 from parallel_fuse.plan import Bundle
 
 Tensor = Any
@@ -62,7 +62,7 @@ def emit_one_layer(bundle: Bundle, inputs: Sequence[Lanes], run: Callable) -> li
     if bundle.shared:
         outputs = run([_unmasked(x.same) for x in inputs], 0)
         return [Lanes(bundle.size, same=y, portable=portable) for y in outputs]
-    layout = SAMPLES
+    layout = IN_BATCH
     if bundle.kind.any_rank:
         have, _ = inputs[0].apart()
         layout = have if have.axis < inputs[0].rank else LEADING
@@ -76,7 +76,7 @@ def choose_layout(
     """The layout a layer eats: where the lanes are if it may, else where they are wanted next."""
     have = lanes.layouts
     if accepted is None:
-        have = [layout for layout in have if layout != SAMPLES]  # only a layer of its own eats that
+        have = [layout for layout in have if layout != IN_BATCH]  # each sample must stay one
         # What is wanted next is said of the result, which may have more axes.
         fits = wanted is not None and wanted.axis + wanted.folded <= lanes.rank
         preferred = wanted if fits else LEADING

@@ -8,7 +8,7 @@ from typing import Any
 
 from parallel_fuse.graph import Value
 from parallel_fuse.lanes import Lanes, Layout
-from parallel_fuse.pieces import to_lanes, varying_axes
+from parallel_fuse.pieces import cut, to_lanes, varying_axes
 from parallel_fuse.plan import Piece
 
 Tensor = Any
@@ -75,7 +75,7 @@ class Environment:
 
     def _gather(self, values: Sequence[Value]) -> Lanes:
         if len({self.places[v.index] for v in values}) == 1:
-            return Lanes(len(values), same=self.tensor(values[0]), portable=self.portable)
+            return Lanes(len(values), same=self._cut(values[0]), portable=self.portable)
         origins = [origin for origin, _ in groupby(values, key=self._origin)]
         repeated = {o for o, times in Counter(origins).items() if times > 1} - {SINGLE}
         if repeated:
@@ -125,7 +125,14 @@ class Environment:
                 return [again]
             if axes:
                 return [to_lanes(pieces, self.tensor(pieces[0].source), axes, self.portable)]
-        return [self._of([self.tensor(v) for v in run])]
+        return [self._of([self._cut(v) for v in run])]
+
+    def _cut(self, value: Value) -> Tensor:
+        """One value for a lane: a selection is made anew, whatever the layer was that made it."""
+        piece = self.pieces.get(value.index)
+        if piece is not None and value.index not in self.known:
+            self.bind(value, cut(self.tensor(piece.source), piece))
+        return self.tensor(value)
 
     def _joined_again(self, pieces: list[Piece], axis: int) -> Lanes | None:
         """The lanes that a join laid side by side, if these pieces are they."""

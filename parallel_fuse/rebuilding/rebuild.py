@@ -7,7 +7,7 @@ from keras import tree
 
 from parallel_fuse import _keras
 from parallel_fuse.graph import Call, Graph, Value
-from parallel_fuse.lanes import SAMPLES, Layout
+from parallel_fuse.lanes import IN_BATCH, Layout
 from parallel_fuse.plan import Bundle, Plan
 from parallel_fuse.rebuilding.clone import Cloner
 from parallel_fuse.rebuilding.emit import Emitter, arguments, emit_one_layer
@@ -235,7 +235,7 @@ def _reads_in(graph: Graph, plan: Plan, owner: dict, found: dict, call: Call) ->
     bundle = owner.get(call.index)
     if bundle is not None:
         accepted = plan.lowerings[bundle.index].layouts(bundle)
-        first = None if accepted is None or accepted[0] == SAMPLES else accepted[0]
+        first = None if accepted is None or accepted[0] == IN_BATCH else accepted[0]
         return found.get(bundle.index) if accepted is None else first
     join, _ = plan.joins.get(call.index, (None, ()))
     return join.layout(call) if join is not None and join.layout is not None else None

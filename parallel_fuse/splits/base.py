@@ -1,6 +1,6 @@
 """The protocol of a split: an operation whose outputs are selections of its input."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from parallel_fuse.graph import Call
@@ -13,6 +13,7 @@ class Split:
 
     Attributes:
         handles: exact classes.
+        takes: further calls, told by something else than their class; asked last.
         pieces: call → for each output position the `Piece` of the call's input that it is.
             An empty dict, or a position left out, says that this output is no plain selection
             along known indices (a tensor in the key, an unknown size, the batch axis …).
@@ -20,6 +21,19 @@ class Split:
 
     handles: tuple[type, ...]
     pieces: Callable[[Call], dict[int, Piece]]
+    takes: Callable[[Call], bool] | None = None
+
+
+def rule_for(splits: Sequence[Split]) -> Callable[[Call], Split | None]:
+    """call → its rule: by its exact class, or the first that takes it."""
+    by_class = {cls: split for split in reversed(splits) for cls in split.handles}
+    others = [split for split in splits if split.takes is not None]
+
+    def find(call: Call) -> Split | None:
+        exact = by_class.get(type(call.operation))
+        return exact or next((split for split in others if split.takes(call)), None)
+
+    return find
 
 
 def whole(rank: int) -> list:

@@ -1,0 +1,168 @@
+"""Selections recognised by what they do: Lambda layers and a user's own slicing layers.
+
+    Lambda(lambda t: t[:, 3])                      Piece(x, (None, 3))
+    Lambda(lambda t: tf.split(t, 5, axis=2))       output m: Piece(x, (None, None, (m,)))
+    Columns([4, 0, 4])                             Piece(x, (None, (4, 0, 4)))
+
+The layer runs once on a tensor in which every element holds its own number. A selection gives
+numbers back, and they say which elements it takes. It is believed if it takes the same of other
+values too, of samples in any number, in training or not; then it is a `Piece` if the elements it
+takes are a grid: some entries of each axis, in the order of the axes. A layer written for the last
+index of a loop is taken as it runs, not as it is named.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+from keras import layers, ops, tree
+
+from parallel_fuse import _keras
+from parallel_fuse.graph import Call, Value
+from parallel_fuse.plan import Piece
+from parallel_fuse.splits.base import Split
+
+ROWS = 3
+LARGEST = 2**24  # float32 holds whole numbers up to here
+Array = np.ndarray
+
+
+def may_select(call: Call) -> bool:
+    """Whether a call is worth a trial: a layer of no rule, without state, of one known tensor."""
+    layer = call.operation
+    if not isinstance(layer, layers.Layer) or len(call.inputs) != 1:
+        return False
+    own = type(layer) is layers.Lambda or not type(layer).__module__.startswith("keras.")
+    plain = not layer.variables and not _keras.sublayers(layer)[1:] and len(call.args) == 1
+    source = call.inputs[0]
+    fits = None not in source.shape[1:] and _count(source) <= LARGEST and not source.masked
+    return own and plain and fits and layer.activity_regularizer is None
+
+
+def _count(source: Value) -> int:
+    return ROWS * int(np.prod(source.shape[1:], dtype="int64"))
+
+
+def pieces(call: Call) -> dict[int, Piece]:
+    if not may_select(call):
+        return {}
+    source = call.inputs[0]
+    shape = (ROWS, *source.shape[1:])
+    numbers = np.arange(_count(source)).reshape(shape)
+    taken = _run(call, numbers.astype("float32" if "float" in source.dtype else "int32"))
+    if taken is None or not _believable(call, taken, shape):
+        return {}
+    found = {i: _grid(array.astype("int64"), source) for i, array in enumerate(taken)}
+    return {i: piece for i, piece in found.items() if piece is not None}
+
+
+def _run(call: Call, array: Array, training: bool = False) -> list[Array] | None:
+    """The layer's outputs for one input; None where it does not run, or makes something else.
+
+    `call` itself, not the layer: no node is added to it, and nothing else of it is set.
+    """
+    kwargs = {k: v for k, v in call.kwargs.items() if k not in ("training", "mask")}
+    if _keras.takes_training(call.operation):
+        kwargs["training"] = training
+    try:
+        outputs = tree.flatten(call.operation.call(ops.convert_to_tensor(array), **kwargs))
+        found = [ops.convert_to_numpy(x) for x in outputs]
+    except Exception:  # noqa: BLE001 - a user's code may fail in any way; then it is no selection
+        return None
+    if len(found) != len(call.outputs) or any(x.ndim == 0 or not x.size for x in found):
+        return None
+    alike = all(x.dtype == array.dtype for x in found)
+    return found if alike and all(len(x) == len(array) for x in found) else None
+
+
+def _believable(call: Call, taken: Sequence[Array], shape: tuple[int, ...]) -> bool:
+    """Whether the numbers that came back are where the values come from, for any values."""
+    size = int(np.prod(shape))
+    places = [array.astype("int64") for array in taken]
+    if any((p != a).any() or p.min() < 0 or p.max() >= size for p, a in zip(places, taken)):
+        return False
+    return all(_same(call, places, values, training) for values, training in _trials(call, shape))
+
+
+def _trials(call: Call, shape: tuple[int, ...]) -> Iterator[tuple[Array, bool]]:
+    """Values of every sort, for the same samples and for one sample alone."""
+    random, real = np.random.default_rng(0), "float" in call.inputs[0].dtype
+    values = random.normal(scale=9.0, size=shape) if real else random.integers(0, 99, shape)
+    values = values.astype("float32" if real else "int32")
+    if real:
+        values.flat[:: max(values.size // 7, 1)] = np.nan
+        values.flat[1 :: max(values.size // 5, 1)] = np.inf
+    yield values, False
+    yield values, True
+    yield values[:1], False
+
+
+def _same(call: Call, places: Sequence[Array], values: Array, training: bool) -> bool:
+    found = _run(call, values, training)
+    if found is None:
+        return False
+    flat = values.reshape(-1)
+    if any(place[: len(values)].max() >= flat.size for place in places):
+        return False  # it takes from another sample
+    wanted = [flat[place[: len(values)]] for place in places]
+    return all(
+        a.shape == b.shape and np.array_equal(a, b, equal_nan=a.dtype.kind == "f")
+        for a, b in zip(found, wanted)
+    )
+
+
+def _grid(places: Array, source: Value) -> Piece | None:
+    """The piece that takes exactly these elements, if one does."""
+    shape = (ROWS, *source.shape[1:])
+    indices = np.unravel_index(places, shape)
+    runs = _runs(indices, places.shape)
+    if runs is None or runs.get(0) != 0:
+        return None
+    runs |= _axes_of_one(runs, places.shape, len(shape))
+    picks: list[Any] = [int(index.flat[0]) for index in indices]
+    for axis, origin in runs.items():
+        line = np.moveaxis(indices[origin], axis, 0).reshape(places.shape[axis], -1)[:, 0]
+        picks[origin] = tuple(line.tolist())
+    whole = (None if p == tuple(range(n)) else p for p, n in zip(picks, shape))
+    new = (axis for axis in range(places.ndim) if axis not in runs)
+    piece = Piece(source, tuple(whole), tuple(new))
+    return piece if np.array_equal(_taken(piece, shape), places) else None
+
+
+def _runs(indices: Sequence[Array], shape: tuple[int, ...]) -> dict[int, int] | None:
+    """Axis of the result → the axis of the source it runs along; None if it is no such grid."""
+    runs: dict[int, int] = {}
+    for axis in (a for a in range(len(shape)) if shape[a] > 1):
+        moved = [o for o, index in enumerate(indices) if (np.diff(index, axis=axis) != 0).any()]
+        # An entry that is taken again and again runs along no axis.
+        if len(moved) != 1 or moved[0] <= max(runs.values(), default=-1):
+            return None
+        runs[axis] = moved[0]
+    return runs
+
+
+def _axes_of_one(runs: dict[int, int], shape: tuple[int, ...], rank: int) -> dict[int, int]:
+    """Axes of size 1 that may be entries kept of the source: `x[:, 2:3]`, not `x[:, 2][:, None]`.
+    Both take the same; the first is a part of a tensor, as its neighbours are.
+    """
+    found: dict[int, int] = {}
+    for axis in (a for a in range(len(shape)) if a not in runs):
+        known = runs | found
+        below = max((o for a, o in known.items() if a < axis), default=-1)
+        above = min((o for a, o in runs.items() if a > axis), default=rank)
+        found.update({axis: below + 1} if below + 1 < above else {})
+    return found
+
+
+def _taken(piece: Piece, shape: tuple[int, ...]) -> Array:
+    array = np.arange(int(np.prod(shape))).reshape(shape)
+    for axis in reversed(range(len(shape))):
+        pick = piece.picks[axis]
+        if pick is not None:
+            array = np.take(array, pick, axis)
+    for insert in sorted(piece.inserts):
+        array = np.expand_dims(array, insert)
+    return array
+
+
+PROBED = Split(handles=(), pieces=pieces, takes=may_select)
