@@ -102,3 +102,17 @@ def _entry(operation: Any, places: dict[str, int]) -> Hashable | None:
 
 def _is_shape(attribute: Any) -> bool:
     return attribute.WhichOneof("value") == "shape"
+
+
+def on_refused_calls(takes: Callable[[tuple, dict], bool], answer: Callable) -> None:
+    """Lets `answer(function, args, kwargs)` stand in for calls that TensorFlow cannot take, where
+    `takes(args, kwargs)` says so. For the rest of the process: TensorFlow keeps its handlers.
+    """
+    import tensorflow as tf
+
+    base = tf.__internal__.dispatch.GlobalOpDispatcher
+
+    def handle(self, op, args, kwargs):
+        return answer(op, args, kwargs) if takes(args, kwargs) else self.NOT_SUPPORTED
+
+    type("Handler", (base,), {"handle": handle})().register()

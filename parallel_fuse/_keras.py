@@ -168,7 +168,7 @@ def call_tensors(node: Any) -> list[Any]:
 CLOSED = "nested model adapts its inputs or receives a mask: left closed"
 
 
-def call_context(node: Any) -> dict | None:
+def call_context(node: Any, inner: Functional) -> dict | None:
     """The `training` a nested model was called with, or None if the call cannot be inlined.
 
     Masks, extra arguments and inputs whose structure, rank or dtype the nested model would adapt
@@ -176,7 +176,6 @@ def call_context(node: Any) -> dict | None:
     """
     args, kwargs = node.arguments.args, dict(node.arguments.kwargs)
     training = kwargs.pop("training", None)
-    inner = functional_inside(node.operation)
     # Keras writes a mask argument of None for each unmasked tensor.
     if len(args) != 1 or any(leaf is not None for leaf in tree.flatten(kwargs)):
         return None

@@ -11,12 +11,14 @@ from parallel_fuse.deciding.decide import decide
 from parallel_fuse.describe import (
     counts,
     near_misses,
+    opening_notes,
     padding_notes,
     region_reports,
     selection_notes,
 )
 from parallel_fuse.errors import UnsupportedModelError
 from parallel_fuse.graph import Graph
+from parallel_fuse.inlining.opening import Opener
 from parallel_fuse.joins import JOINS, Join
 from parallel_fuse.kinds import KINDS, Kind
 from parallel_fuse.matching.search import match
@@ -80,7 +82,8 @@ def fuse_parallel_branches(
     if strict and not plan.bundles:
         raise UnsupportedModelError(f"Nothing fuses in '{model.name}'. {_why(plan)}")
     fused, notes = rebuild(graph, plan, policy.portable)
-    notes += selection_notes(graph, plan) + padding_notes(plan) + recompile(model, fused)
+    notes += opening_notes(graph) + selection_notes(graph, plan) + padding_notes(plan)
+    notes += recompile(model, fused)
     checked = verify_equivalence(model, fused, verify_inputs) if verify else None
     report = _report(graph, plan, fused, checked, notes)
     logger.info("%s", report)
@@ -115,9 +118,18 @@ def _policy(model: Any, policy: Policy | None, portable: bool) -> Policy:
 
 
 def _plan(model, policy, kinds, joins, splits) -> tuple[Graph, Plan]:
-    graph = Graph.of(model)
-    found = match(graph, kinds, joins, splits)
-    return graph, decide(graph, found, policy)
+    """Layers that hold branches are opened; those in which nothing fuses are closed again."""
+
+    def planned(opener: Opener) -> tuple[Graph, Plan]:
+        graph = Graph.of(model, opener)
+        return graph, decide(graph, match(graph, kinds, joins, splits), policy)
+
+    opener = Opener()
+    graph, plan = planned(opener)
+    useful = {name for b in plan.bundles for call in b.calls for name in call.scope}
+    if set(graph.opened) <= useful:
+        return graph, plan
+    return planned(opener.keep(useful))
 
 
 def _report(graph: Graph, plan: Plan, fused, verification, notes) -> Report:

@@ -150,6 +150,11 @@ def selection_notes(graph: Graph, plan: Plan) -> list[str]:
     return [f"recognised by what they do as selections of a tensor: {', '.join(names[:3])}{more}"]
 
 
+def opening_notes(graph: Graph) -> list[str]:
+    """Which custom layers vanished, because their branches fused."""
+    return [f"'{name}' was opened, its layers are the model's own now" for name in graph.opened]
+
+
 def padding_notes(plan: Plan) -> list[str]:
     """What the zeros that a lowering adds mean for further training."""
     missing = sum(_missing_biases(b) for b in plan.bundles)

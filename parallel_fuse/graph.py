@@ -5,14 +5,16 @@ Nothing here can be edited: later stages describe what to do in a `Plan` and rep
 """
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
 import keras
 
 from parallel_fuse import _keras
-from parallel_fuse.errors import UnsupportedModelError
+from parallel_fuse.errors import Reject, UnsupportedModelError
+
+Opener = Callable[[Any, Any], "keras.Model | Reject | None"]
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -59,7 +61,8 @@ class Graph:
     """A functional model as data.
 
     `uses` counts the calls of each operation, by the operation's id; `consumers` maps a value's
-    index to the calls that read it, in topological order.
+    index to the calls that read it, in topological order. `opened` names the layers that an opener
+    was asked for and gave.
     """
 
     model: keras.Model
@@ -70,15 +73,20 @@ class Graph:
     consumers: dict[int, tuple[Call, ...]]
     depths: tuple[int, ...] = field(repr=False)
     opaque: tuple[tuple[str, str], ...] = ()
+    opened: tuple[str, ...] = ()
 
     @staticmethod
-    def of(model: keras.Model) -> "Graph":
+    def of(model: keras.Model, opener: Opener | None = None) -> "Graph":
         """Reads a functional or Sequential model.
+
+        Args:
+            opener: (layer, the tensors it is called on) → a functional model that computes the
+                same, to be read in the layer's place; why not, or None, where it stays one call.
 
         Raises:
             UnsupportedModelError: the model has no graph (subclassed, or not built).
         """
-        return _Reader(model).graph()
+        return _Reader(model, opener).graph()
 
     def producer(self, value: Value) -> Call | None:
         return None if value.call is None else self.calls[value.call]
@@ -95,8 +103,10 @@ class Graph:
 class _Reader:
     """Walks the model once, innermost calls first. An explicit stack: depth is no limit."""
 
-    def __init__(self, model: keras.Model):
+    def __init__(self, model: keras.Model, opener: Opener | None = None):
         self.model = model
+        self.opener = opener
+        self.opened: list[str] = []
         self.calls: list[Call] = []
         self.values = 0
         self.opaque: list[tuple[str, str]] = []
@@ -110,7 +120,7 @@ class _Reader:
         calls = tuple(self.calls)
         return Graph(
             self.model, calls, inputs, outputs, _uses(calls), _consumers(calls),
-            _depths(calls), tuple(self.opaque),
+            _depths(calls), tuple(dict.fromkeys(self.opaque)), tuple(dict.fromkeys(self.opened)),
         )  # fmt: skip
 
     def value(self, tensor: Any, call: int | None, position: int) -> Value:
@@ -133,11 +143,11 @@ class _Reader:
 
     def step(self, frame: "_Frame", node: Any) -> list["_Frame"]:
         operation = node.operation
-        inner = _keras.functional_inside(operation)
+        inner = _keras.functional_inside(operation) or self.open(node)
         if inner is None:
             self.append(frame, node)
             return []
-        context = _keras.call_context(node)
+        context = _keras.call_context(node, inner)
         if context is None:
             self.opaque.append((operation.name, _keras.CLOSED))
             self.append(frame, node)
@@ -147,6 +157,21 @@ class _Reader:
         nodes = _keras.nodes_in_order(inner)
         context = {**context, **frame.context}
         return [_Frame(nodes, env, scope, context, frame.env, inner, node)]
+
+    def open(self, node: Any) -> keras.Model | None:
+        """What an opener finds inside a layer that is called on tensors alone."""
+        args, kwargs = node.arguments.args, node.arguments.kwargs
+        given = [leaf for key, leaf in kwargs.items() if key != "training" and leaf is not None]
+        if self.opener is None or len(args) != 1 or given or not node.input_tensors:
+            return None
+        if any(map(_keras.has_mask, node.input_tensors)):
+            return None
+        inner = self.opener(node.operation, args[0])
+        if isinstance(inner, Reject):
+            self.opaque.append((node.operation.name, f"not opened: {inner.reason}"))
+            return None
+        self.opened += [] if inner is None else [node.operation.name]
+        return inner
 
     def append(self, frame: "_Frame", node: Any) -> None:
         index = len(self.calls)

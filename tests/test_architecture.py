@@ -28,12 +28,13 @@ AREAS: dict[str, tuple[str, str]] = {
     "matching": ("matching", "words keras view lanes rules pieces"),
     "deciding": ("deciding", "words keras view lanes rules pieces matching"),
     "rebuilding": ("rebuilding", "words keras view lanes rules pieces matching deciding"),
+    "inlining": ("inlining", "words keras rebuilding"),
     "verification": ("verification", "words keras"),
     "report": ("report", ""),
     "telling": ("describe", "words keras view deciding report"),
     "api": (
         "api",
-        "words keras view rules matching deciding rebuilding verification report telling",
+        "words keras view rules matching deciding rebuilding inlining verification report telling",
     ),
     "outside": (
         "__init__ __main__ command convert bench",
@@ -43,7 +44,7 @@ AREAS: dict[str, tuple[str, str]] = {
 }
 PRINTS = ("command", "__main__")
 BACKENDS = ("tensorflow", "jax", "torch")
-MAY_USE_A_BACKEND = ("layers", "_backend", "bench", "convert")
+MAY_USE_A_BACKEND = ("layers", "_backend", "bench", "convert", "inlining.dispatch")
 
 
 def sources() -> dict[str, Path]:

@@ -19,6 +19,7 @@ from parallel_fuse.kinds.reshaping import (
     SQUEEZE,
 )
 from parallel_fuse.kinds.selecting import SELECT
+from parallel_fuse.kinds.vectorized import VECTORIZED
 
 KINDS: tuple[Kind, ...] = (
     DENSE,
@@ -43,6 +44,7 @@ KINDS: tuple[Kind, ...] = (
     EXPAND_DIMS,
     SQUEEZE,
     SELECT,
+    VECTORIZED,
 )
 
 __all__ = ["KINDS", "Kind", "Lowering"]

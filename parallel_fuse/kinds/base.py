@@ -89,6 +89,7 @@ class Kind:
 
     Attributes:
         handles: exact classes, never subclasses: a subclass may compute something else.
+        takes: further calls, told by something else than their class; asked last.
         signature: call → attributes that must be equal within a bundle; raises `Reject`.
         lowerings: preferred first.
         light: no weights and little arithmetic; not worth a gather and a scatter of its own.
@@ -114,6 +115,19 @@ class Kind:
     several: bool = False
     by_sample: bool = True
     any_rank: bool = False
+    takes: Callable[[Call], bool] | None = None
+
+
+def rule_for(kinds: Sequence[Kind]) -> Callable[[Call], Kind | None]:
+    """call → its kind: by its exact class, or the first that takes it."""
+    by_class = {cls: kind for kind in reversed(kinds) for cls in kind.handles}
+    others = [kind for kind in kinds if kind.takes is not None]
+
+    def find(call: Call) -> Kind | None:
+        exact = by_class.get(type(call.operation))
+        return exact or next((kind for kind in others if kind.takes(call)), None)
+
+    return find
 
 
 # Attributes that say how a layer came to be, not what it computes.

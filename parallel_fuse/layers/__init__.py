@@ -2,5 +2,13 @@
 
 from parallel_fuse.layers.grouped_conv import GroupedConv1D, GroupedConv2D, GroupedConv3D
 from parallel_fuse.layers.reshaping import FoldLanes, UnfoldLanes
+from parallel_fuse.layers.vectorized import Vectorized
 
-__all__ = ["FoldLanes", "GroupedConv1D", "GroupedConv2D", "GroupedConv3D", "UnfoldLanes"]
+__all__ = [
+    "FoldLanes",
+    "GroupedConv1D",
+    "GroupedConv2D",
+    "GroupedConv3D",
+    "UnfoldLanes",
+    "Vectorized",
+]

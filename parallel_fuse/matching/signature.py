@@ -15,7 +15,7 @@ from keras import tree
 from parallel_fuse.activations import activation_of
 from parallel_fuse.errors import Reject
 from parallel_fuse.graph import Call, Graph, Value
-from parallel_fuse.kinds.base import Kind, freeze
+from parallel_fuse.kinds.base import Kind, freeze, rule_for
 from parallel_fuse.masks import picks_up_masks
 from parallel_fuse.matching.sizes import Sizes
 from parallel_fuse.plan import Piece
@@ -53,7 +53,7 @@ class Signatures:
         self.graph = graph
         self.sizes = Sizes(graph, pieces)
         self.excluded = excluded
-        self.rules = {cls: kind for kind in reversed(kinds) for cls in kind.handles}
+        self.rule_of = rule_for(kinds)
         self.owners = _owners(call.operation for call in graph.calls)
         self.known: dict[int, Signature | Reject | None] = {}
 
@@ -68,8 +68,8 @@ class Signatures:
         return isinstance(self.of(call), Signature)
 
     def _compute(self, call: Call) -> Signature | Reject | None:
-        kind = self.rules.get(type(call.operation))
-        if kind is None or call.index in self.excluded:
+        kind = None if call.index in self.excluded else self.rule_of(call)
+        if kind is None:
             return None
         try:
             self._check(call, kind)

@@ -1,0 +1,1 @@
+"""Opening layers that loop over layers of their own, so that their branches are seen."""

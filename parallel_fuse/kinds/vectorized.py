@@ -1,0 +1,165 @@
+"""The last resort: layers of any class that have no rule, mapped over their stacked weights.
+
+    x0 ── Own ── y0
+    x1 ── Own ── y1   →   (M, batch, …) ── vectorized_map(Own.call) ── (M, batch, …)
+    x2 ── Own ── y2
+
+The class's own `call` runs once, and the backend turns each of its operations into one over all
+lanes. Assumes a `call` of tensors that keeps no state, draws nothing and adds no loss: a trial in
+training says whether that is so.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from keras import layers, ops, tree
+
+from parallel_fuse import _keras
+from parallel_fuse.errors import Reject
+from parallel_fuse.graph import Call, Value
+from parallel_fuse.kinds.base import Kind, Lowering, config_signature, twin_of
+from parallel_fuse.lanes import LEADING, Layout
+from parallel_fuse.layers.vectorized import Vectorized
+from parallel_fuse.plan import Bundle
+from parallel_fuse.policy import Policy
+
+MANY, SMALL = 8, 4096  # lanes; parameters of one lane
+UNKNOWN = 4  # a size for the trial where the shape tells none
+BATCH = 3
+
+
+def may_be_mapped(call: Call) -> bool:
+    """Any layer but those whose `call` is not all there is to know."""
+    layer = call.operation
+    if not isinstance(layer, layers.Layer) or isinstance(layer, layers.Lambda):
+        return False
+    opaque = hasattr(type(layer), "save_assets") or _keras.functional_inside(layer) is not None
+    values = tree.flatten(call.args)
+    plain = len(call.args) == 1 and all(isinstance(v, Value) for v in values) and values
+    return not opaque and bool(plain) and set(call.kwargs) <= {"training", "mask"}
+
+
+def signature(call: Call) -> dict:
+    layer = call.operation
+    if any(getattr(weight, "constraint", None) is not None for weight in layer.weights):
+        raise Reject("a constraint on a weight of a layer without a rule")
+    try:
+        config = config_signature(call)
+    except NotImplementedError:
+        raise Reject("no get_config: a layer cannot be made again") from None
+    weights = tuple((tuple(w.shape), w.dtype, w.trainable) for w in layer.weights)
+    return {**config, "activation": _activation(layer), "weights": weights}
+
+
+def _activation(layer: Any) -> Any:
+    activation = getattr(layer, "activation", None)
+    return getattr(activation, "__name__", activation)
+
+
+def check_by_trial(bundle: Bundle) -> None:
+    """Raises Reject where the layer keeps state, draws numbers or adds a loss, or does not run."""
+    layer = bundle.layers[0]
+    if layer.losses:
+        raise Reject("a loss or a regularizer of its own")
+    try:
+        data = _data(bundle.calls[0])
+        state = [np.array(v) for v in layer.non_trainable_variables]
+        after = _trial(layer, data)
+        twin_of(layer, {"name": "trial", "dtype": layer.dtype_policy})
+    except Exception as error:  # noqa: BLE001 - a user's code may fail in any way
+        raise Reject(f"a trial failed: {_first_line(error)}") from None
+    moved = any((np.array(a) != b).any() for a, b in zip(after, state))
+    if moved:
+        raise Reject("keeps state or draws random numbers in training")
+
+
+def _first_line(error: Exception) -> str:
+    return next(iter(str(error).strip().splitlines()), type(error).__name__)
+
+
+def _trial(layer: Any, data: Any) -> Sequence[Any]:
+    """The state after one call in training. The layer itself is not changed."""
+    keywords = {"training": True} if _keras.takes_training(layer) else {}
+    variables = layer.trainable_variables, layer.non_trainable_variables
+    _, state, losses = layer.stateless_call(*variables, data, return_losses=True, **keywords)
+    if losses:
+        raise ValueError("it adds a loss")
+    return state
+
+
+def _data(call: Call) -> Any:
+    random = np.random.default_rng(0)
+
+    def one(value: Value) -> Any:
+        shape = (BATCH, *(UNKNOWN if size is None else size for size in value.shape[1:]))
+        values = random.normal(size=shape) if "float" in value.dtype else np.zeros(shape)
+        return ops.convert_to_tensor(values, dtype=value.dtype)
+
+    return tree.map_structure(one, call.args[0])
+
+
+def build(bundle: Bundle, layout: Layout, common: dict) -> Vectorized:
+    first = bundle.layers[0]
+    template = twin_of(first, {**common, "name": first.name})
+    return Vectorized(template, bundle.size, **common)
+
+
+def build_shared(bundle: Bundle, layout: Layout, common: dict) -> Vectorized:
+    first = bundle.layers[0]
+    template = twin_of(first, {**common, "name": first.name})
+    return Vectorized(template, bundle.size, shared=True, **common)
+
+
+def stack(members) -> list:
+    """Weights that are trained first, as a layer lists its own."""
+    return [np.stack(column) for column in zip(*map(_weights, members))]
+
+
+def _weights(layer: Any) -> list:
+    weights = [*layer.trainable_weights, *layer.non_trainable_weights]
+    return [ops.convert_to_numpy(weight) for weight in weights]
+
+
+def unstack(arrays, count: int) -> list:
+    return [[array[i] for array in arrays] for i in range(count)]
+
+
+def pays(bundle: Bundle, policy: Policy) -> None:
+    """Only many small lanes: a mapped operation may be a slower one."""
+    size = sum(int(np.prod(w.shape)) for w in bundle.layers[0].weights)
+    if bundle.size < MANY or size > SMALL:
+        lanes = f"{bundle.size} lanes of {size} parameters"
+        raise Reject(f"{lanes}, mapped where {MANY} or more are small")
+
+
+MAPPED = Lowering(
+    name="vectorized-map",
+    layouts=lambda bundle: (LEADING,),
+    build=build,
+    stack=stack,
+    unstack=unstack,
+    accepts=check_by_trial,
+    pays=pays,
+    kernels=3,  # operations of the class's own, how many is not known
+    portable=False,
+)
+
+VECTORIZED = Kind(
+    handles=(),
+    takes=may_be_mapped,
+    signature=signature,
+    lowerings=(
+        replace(
+            MAPPED,
+            name="vectorized-map-shared",
+            layouts=lambda bundle: None,
+            build=build_shared,
+            makes=lambda bundle, layout: LEADING,
+            shared=True,
+        ),
+        MAPPED,
+    ),
+    by_sample=False,
+)

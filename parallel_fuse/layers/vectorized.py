@@ -1,0 +1,95 @@
+"""M layers of any class as one: the class's own `call`, mapped over stacked weights."""
+
+import inspect
+from types import SimpleNamespace
+from typing import Any
+
+import keras
+from keras import ops, tree
+
+
+@keras.saving.register_keras_serializable(package="parallel_fuse")
+class Vectorized(keras.layers.Layer):
+    """Runs `template.call` once for all lanes, by `keras.ops.vectorized_map`.
+
+    Input shape: (M, batch, …), or (batch, …) with `shared`; a list of such tensors if the
+    template takes one. Output shape: (M, batch, …).
+
+    Args:
+        template: a layer, or its serialised form, that computes one lane.
+        count: M.
+        shared: all lanes read one tensor, which has no lane axis.
+    """
+
+    def __init__(self, template: Any, count: int, shared: bool = False, **kwargs):
+        super().__init__(**kwargs)
+        if not isinstance(template, keras.layers.Layer):
+            template = keras.saving.deserialize_keras_object(template)
+        # In a namespace, out of the sight of Keras: its own weights are those of no lane.
+        self.hidden = SimpleNamespace(template=template)
+        self.count = count
+        self.shared = shared
+
+    @property
+    def template(self) -> keras.layers.Layer:
+        return self.hidden.template
+
+    def build(self, input_shape):
+        nested = isinstance(input_shape[0], (tuple, list))
+        specs = [keras.KerasTensor(tuple(s), self.compute_dtype) for s in as_list(input_shape)]
+        self._lane_spec(specs if nested else specs[0])  # builds the template
+        template = self.template
+        weights = {id(w) for w in template.weights}
+        self.own = [self._stacked(w, True) for w in template.trainable_variables]
+        # What is no weight is the state of a seed that is never drawn from.
+        self.fixed = [
+            self._stacked(v, False) if id(v) in weights else None
+            for v in template.non_trainable_variables
+        ]
+
+    def _stacked(self, weight: Any, trainable: bool) -> Any:
+        return self.add_weight(
+            shape=(self.count, *weight.shape),
+            dtype=weight.dtype,
+            trainable=trainable,
+            initializer="zeros",
+            autocast=getattr(weight, "autocast", True),
+            name=weight.name,
+        )
+
+    def _lane_spec(self, specs: Any) -> keras.KerasTensor:
+        """What the template makes of one lane, as far as shapes say."""
+        cut = slice(None) if self.shared else slice(1, None)
+        lane = tree.map_structure(lambda x: keras.KerasTensor(x.shape[cut], x.dtype), specs)
+        return self.template(lane)
+
+    def compute_output_spec(self, inputs, training=None):
+        lane = self._lane_spec(inputs)
+        return keras.KerasTensor((self.count, *lane.shape), lane.dtype)
+
+    def call(self, inputs, training=None):
+        keywords = {"training": training} if self._template_takes_training() else {}
+        states = self.template.non_trainable_variables
+
+        def lane(elements):
+            own, mapped, mine = elements
+            mapped = iter(mapped)
+            fixed = [s if w is None else next(mapped) for s, w in zip(states, self.fixed)]
+            data = inputs if self.shared else mine
+            return self.template.stateless_call(own, fixed, data, **keywords)[0]
+
+        own = [ops.convert_to_tensor(w) for w in self.own]
+        fixed = [ops.convert_to_tensor(w) for w in self.fixed if w is not None]
+        return ops.vectorized_map(lane, (own, fixed, () if self.shared else inputs))
+
+    def _template_takes_training(self) -> bool:
+        return "training" in inspect.signature(self.template.call).parameters
+
+    def get_config(self):
+        template = keras.saving.serialize_keras_object(self.template)
+        shared = {"template": template, "count": self.count, "shared": self.shared}
+        return {**super().get_config(), **shared}
+
+
+def as_list(shapes: Any) -> list:
+    return list(shapes) if isinstance(shapes[0], (tuple, list)) else [shapes]
