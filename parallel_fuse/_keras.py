@@ -11,6 +11,7 @@ from typing import Any
 
 import keras
 from keras import tree
+from keras.src import backend
 from keras.src.activations import activations as activation_ops
 from keras.src.models.functional import Functional, functional_like_constructor
 from keras.src.ops import core as core_ops
@@ -396,3 +397,27 @@ def names(model: keras.Model) -> tuple[list[str], list[str]]:
 def lambda_options(layer: keras.layers.Lambda) -> dict[str, Any]:
     """The output shape and mask function a Lambda was given: stored under private names only."""
     return {"output_shape": layer._output_shape, "mask": layer.mask}
+
+
+def rnn(
+    step: Any,
+    sequences: Any,
+    states: list,
+    mask: Any,
+    every_output: bool,
+    backwards: bool,
+    unroll: bool,
+    zero_output_for_mask: bool,
+) -> tuple[Any, Any, list]:
+    """The backend's loop over the time axis, as the recurrent layers run it."""
+    return backend.rnn(
+        step,
+        sequences,
+        states,
+        go_backwards=backwards,
+        mask=mask,
+        unroll=unroll,
+        input_length=sequences.shape[1],
+        zero_output_for_mask=zero_output_for_mask,
+        return_all_outputs=every_output,
+    )

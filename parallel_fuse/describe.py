@@ -152,7 +152,11 @@ def selection_notes(graph: Graph, plan: Plan) -> list[str]:
 
 def opening_notes(graph: Graph) -> list[str]:
     """Which custom layers vanished, because their branches fused."""
-    return [f"'{name}' was opened, its layers are the model's own now" for name in graph.opened]
+    names = graph.opened
+    if not names:
+        return []
+    more = f", … ({len(names)} in all)" if len(names) > 3 else ""
+    return [f"opened, the layers inside are the model's own now: {', '.join(names[:3])}{more}"]
 
 
 def padding_notes(plan: Plan) -> list[str]:

@@ -20,9 +20,9 @@ PACKAGE = ROOT / "parallel_fuse"
 AREAS: dict[str, tuple[str, str]] = {
     "words": ("errors policy plain wording", ""),
     "keras": ("_keras _backend", ""),
-    "layers": ("layers", ""),
+    "layers": ("layers", "keras"),
     "view": ("graph plan masks", "words keras"),
-    "lanes": ("lanes activations", "words keras layers view"),
+    "lanes": ("lanes activations options", "words keras layers view"),
     "rules": ("kinds joins splits", "words keras layers view lanes"),
     "pieces": ("pieces", "words keras view lanes rules"),
     "matching": ("matching", "words keras view lanes rules pieces"),

@@ -187,8 +187,19 @@ def _takes(cls: type, argument: str) -> bool:
     return any(p.name == argument or p.kind is p.VAR_KEYWORD for p in parameters)
 
 
+def _of_inner(config: Any) -> Any:
+    """What a serialised object inside a layer computes: its name and initializers do not matter."""
+    if not isinstance(config, dict):
+        return config
+    return {
+        k: v for k, v in config.items() if k != "name" and not k.endswith("_initializer")
+    }
+
+
 def freeze(value: Any) -> Hashable:
     """A hashable twin of a configuration value."""
+    if isinstance(value, dict) and {"class_name", "config"} <= value.keys():
+        return value["class_name"], freeze(_of_inner(value["config"]))
     if isinstance(value, dict):
         return tuple((key, freeze(item)) for key, item in sorted(value.items()))
     if isinstance(value, (list, tuple)):

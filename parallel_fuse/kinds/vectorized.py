@@ -26,6 +26,8 @@ from parallel_fuse.plan import Bundle
 from parallel_fuse.policy import Policy
 
 MANY, SMALL = 8, 4096  # lanes; parameters of one lane
+LOOPS = (layers.RNN, layers.Bidirectional)  # a mapped loop does not run under XLA
+TENSORS = ("mask", "initial_state")  # keywords that may hold them
 UNKNOWN = 4  # a size for the trial where the shape tells none
 BATCH = 3
 
@@ -35,10 +37,12 @@ def may_be_mapped(call: Call) -> bool:
     layer = call.operation
     if not isinstance(layer, layers.Layer) or isinstance(layer, layers.Lambda):
         return False
+    if any(isinstance(one, LOOPS) for one in _keras.sublayers(layer)):
+        return False
     opaque = hasattr(type(layer), "save_assets") or _keras.functional_inside(layer) is not None
     values = tree.flatten(call.args)
     plain = len(call.args) == 1 and all(isinstance(v, Value) for v in values) and values
-    return not opaque and bool(plain) and set(call.kwargs) <= {"training", "mask"}
+    return not opaque and bool(plain) and set(call.kwargs) <= {"training", *TENSORS}
 
 
 def signature(call: Call) -> dict:
@@ -64,9 +68,9 @@ def check_by_trial(bundle: Bundle) -> None:
     if layer.losses:
         raise Reject("a loss or a regularizer of its own")
     try:
-        data = _data(bundle.calls[0])
+        data, more = _data(bundle.calls[0])
         state = [np.array(v) for v in layer.non_trainable_variables]
-        after = _trial(layer, data)
+        after = _trial(layer, data, more)
         twin_of(layer, {"name": "trial", "dtype": layer.dtype_policy})
     except Exception as error:  # noqa: BLE001 - a user's code may fail in any way
         raise Reject(f"a trial failed: {_first_line(error)}") from None
@@ -79,25 +83,30 @@ def _first_line(error: Exception) -> str:
     return next(iter(str(error).strip().splitlines()), type(error).__name__)
 
 
-def _trial(layer: Any, data: Any) -> Sequence[Any]:
+def _trial(layer: Any, data: Any, more: dict) -> Sequence[Any]:
     """The state after one call in training. The layer itself is not changed."""
     keywords = {"training": True} if _keras.takes_training(layer) else {}
     variables = layer.trainable_variables, layer.non_trainable_variables
-    _, state, losses = layer.stateless_call(*variables, data, return_losses=True, **keywords)
+    _, state, losses = layer.stateless_call(
+        *variables, data, return_losses=True, **more, **keywords
+    )
     if losses:
         raise ValueError("it adds a loss")
     return state
 
 
-def _data(call: Call) -> Any:
+def _data(call: Call) -> tuple[Any, dict]:
+    """Random arguments of a call: the first, and the tensors given by keyword."""
     random = np.random.default_rng(0)
 
     def one(value: Value) -> Any:
         shape = (BATCH, *(UNKNOWN if size is None else size for size in value.shape[1:]))
-        values = random.normal(size=shape) if "float" in value.dtype else np.zeros(shape)
+        fill = np.ones if value.dtype == "bool" else np.zeros  # a mask, or ids
+        values = random.normal(size=shape) if "float" in value.dtype else fill(shape)
         return ops.convert_to_tensor(values, dtype=value.dtype)
 
-    return tree.map_structure(one, call.args[0])
+    more = {k: call.kwargs[k] for k in TENSORS if call.kwargs.get(k) is not None}
+    return tree.map_structure(one, (call.args[0], more))
 
 
 def build(bundle: Bundle, layout: Layout, common: dict) -> Vectorized:
@@ -161,5 +170,7 @@ VECTORIZED = Kind(
         ),
         MAPPED,
     ),
+    keywords=TENSORS,
+    several=True,
     by_sample=False,
 )

@@ -13,7 +13,8 @@ class Vectorized(keras.layers.Layer):
     """Runs `template.call` once for all lanes, by `keras.ops.vectorized_map`.
 
     Input shape: (M, batch, …), or (batch, …) with `shared`; a list of such tensors if the
-    template takes one. Output shape: (M, batch, …).
+    template takes one; `mask` and `initial_state` alike. Output shape: (M, batch, …), or as many
+    such tensors as the template makes.
 
     Args:
         template: a layer, or its serialised form, that computes one lane.
@@ -57,30 +58,32 @@ class Vectorized(keras.layers.Layer):
             name=weight.name,
         )
 
-    def _lane_spec(self, specs: Any) -> keras.KerasTensor:
+    def _lane_spec(self, specs: Any, **more: Any) -> Any:
         """What the template makes of one lane, as far as shapes say."""
         cut = slice(None) if self.shared else slice(1, None)
-        lane = tree.map_structure(lambda x: keras.KerasTensor(x.shape[cut], x.dtype), specs)
-        return self.template(lane)
+        lane = lambda x: keras.KerasTensor(x.shape[cut], x.dtype)  # noqa: E731
+        return self.template(tree.map_structure(lane, specs), **tree.map_structure(lane, more))
 
-    def compute_output_spec(self, inputs, training=None):
-        lane = self._lane_spec(inputs)
-        return keras.KerasTensor((self.count, *lane.shape), lane.dtype)
+    def compute_output_spec(self, inputs, training=None, mask=None, initial_state=None):
+        lane = self._lane_spec(inputs, **_given(mask=mask, initial_state=initial_state))
+        stacked = lambda x: keras.KerasTensor((self.count, *x.shape), x.dtype)  # noqa: E731
+        return tree.map_structure(stacked, lane)
 
-    def call(self, inputs, training=None):
+    def call(self, inputs, training=None, mask=None, initial_state=None):
         keywords = {"training": training} if self._template_takes_training() else {}
+        data = (inputs, _given(mask=mask, initial_state=initial_state))
         states = self.template.non_trainable_variables
 
         def lane(elements):
             own, mapped, mine = elements
             mapped = iter(mapped)
             fixed = [s if w is None else next(mapped) for s, w in zip(states, self.fixed)]
-            data = inputs if self.shared else mine
-            return self.template.stateless_call(own, fixed, data, **keywords)[0]
+            x, more = data if self.shared else mine
+            return self.template.stateless_call(own, fixed, x, **more, **keywords)[0]
 
         own = [ops.convert_to_tensor(w) for w in self.own]
         fixed = [ops.convert_to_tensor(w) for w in self.fixed if w is not None]
-        return ops.vectorized_map(lane, (own, fixed, () if self.shared else inputs))
+        return ops.vectorized_map(lane, (own, fixed, () if self.shared else data))
 
     def _template_takes_training(self) -> bool:
         return "training" in inspect.signature(self.template.call).parameters
@@ -93,3 +96,8 @@ class Vectorized(keras.layers.Layer):
 
 def as_list(shapes: Any) -> list:
     return list(shapes) if isinstance(shapes[0], (tuple, list)) else [shapes]
+
+
+def _given(**options: Any) -> dict:
+    """Keras writes an open mask as None, or as one None for each input."""
+    return {k: v for k, v in options.items() if any(x is not None for x in tree.flatten(v))}

@@ -18,11 +18,8 @@ from parallel_fuse.graph import Call, Graph, Value
 from parallel_fuse.kinds.base import Kind, freeze, rule_for
 from parallel_fuse.masks import picks_up_masks
 from parallel_fuse.matching.sizes import Sizes
+from parallel_fuse.options import check_options
 from parallel_fuse.plan import Piece
-
-REGULARIZERS = (keras.regularizers.L1, keras.regularizers.L2, keras.regularizers.L1L2)
-CONSTRAINTS = (keras.constraints.NonNeg,)
-
 
 _LEFT_OPEN = ("mask", "training")
 
@@ -115,16 +112,7 @@ def _check_layer(layer: keras.layers.Layer) -> None:
         raise Reject("LoRA enabled")
     if layer.activity_regularizer is not None:
         raise Reject("activity regularizer: its loss depends on the batch axis")
-    for name, value in vars(layer).items():
-        if name.endswith("_regularizer") and value is not None:
-            _check_option(name, value, REGULARIZERS, "not a sum over elements")
-        if name.endswith("_constraint") and value is not None:
-            _check_option(name, value, CONSTRAINTS, "not elementwise")
-
-
-def _check_option(name: str, value: Any, allowed: tuple[type, ...], why: str) -> None:
-    if type(value) not in allowed:
-        raise Reject(f"{name} {type(value).__name__}: {why}")
+    check_options(vars(layer).items())
 
 
 def _machine(call: Call, sizes: Sizes) -> dict[str, Hashable]:

@@ -55,8 +55,13 @@ def test_one_tensor_is_not_repeated():
     assert report.regions[0].lowerings == ("vectorized-map-shared",)
 
 
-def test_layers_inside():
-    assert_fuses(towers(lambda i, x: TwoSteps()(x), shape=(5, 6, 7)), layers=(5, 1))
+def test_layers_inside_a_layer_that_cannot_be_opened():
+    def pick(i, x):
+        layer = TwoSteps()
+        layer.supports_masking = True
+        return layer(x)
+
+    assert_fuses(towers(pick, shape=(5, 6, 7)), layers=(5, 1))
 
 
 def test_several_operands():
@@ -150,3 +155,41 @@ def test_by_default_only_many_small_ones():
     assert not explain(few).regions
     assert "5 lanes of 36 parameters, mapped where 8 or more are small" in str(explain(few))
     assert explain(many).regions
+
+
+@pytest.mark.parametrize("widths", [(4, 3), (4, 4)])
+def test_several_outputs(widths):
+    @keras.saving.register_keras_serializable(package="tests")
+    class Two(layers.Layer):
+        def __init__(self, widths, **kwargs):
+            super().__init__(**kwargs)
+            self.widths = widths
+
+        def build(self, shape):
+            self.kernels = [self.add_weight(shape=(shape[-1], w)) for w in self.widths]
+
+        def call(self, inputs):
+            first, second = (ops.matmul(inputs, k) for k in self.kernels)
+            return first, ops.tanh(second)
+
+        def get_config(self):
+            return {**super().get_config(), "widths": self.widths}
+
+    x = keras.Input((5, 7), name="x")
+    pairs = [Two(widths)(s) for s in slices(x, 5)]
+    joined = layers.Concatenate()([layers.Concatenate()(pair) for pair in pairs])
+    assert_fuses(keras.Model(x, joined), layers=(5, 1))
+    sums = layers.Add()([second for _, second in pairs])
+    firsts = layers.Concatenate()([first for first, _ in pairs])
+    assert_fuses(keras.Model(x, [sums, firsts]), layers=(5, 1))
+
+
+def test_layers_of_keras_without_a_rule_of_their_own():
+    model = towers(lambda i, x: layers.TimeDistributed(layers.Dense(4))(x), shape=(5, 6, 7))
+    assert_fuses(model, layers=(5, 1))
+
+
+def test_a_loop_over_time_is_not_mapped():
+    x = keras.Input((3, 4, 6, 2), name="x")
+    lanes = [layers.ConvLSTM1D(3, 2)(s) for s in slices(x, 3)]
+    assert_rejects(keras.Model(x, layers.Concatenate()(lanes)), "no rule for the class ConvLSTM1D")
