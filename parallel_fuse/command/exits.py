@@ -27,6 +27,8 @@ class Exit(IntEnum):
     UNSAFE_LAMBDA = 11
     MISSING_PACKAGE = 12
     NOT_VERIFIED = 13
+    WRITTEN_DIFFERS = 14
+    SOME_FAILED = 15
 
 
 MEANINGS = {
@@ -44,6 +46,8 @@ MEANINGS = {
     Exit.UNSAFE_LAMBDA: "the file holds Python code (a Lambda) and `--unsafe-lambda` was not given",
     Exit.MISSING_PACKAGE: "a package that is needed is not installed",
     Exit.NOT_VERIFIED: "two models could not be compared on this machine",
+    Exit.WRITTEN_DIFFERS: "the written file does not give in its runtime what the original gives",
+    Exit.SOME_FAILED: "of several files some failed; the table says which and why",
 }
 
 
