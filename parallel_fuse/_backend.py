@@ -116,3 +116,17 @@ def on_refused_calls(takes: Callable[[tuple, dict], bool], answer: Callable) -> 
         return answer(op, args, kwargs) if takes(args, kwargs) else self.NOT_SUPPORTED
 
     type("Handler", (base,), {"handle": handle})().register()
+
+
+def runs_loops_as_one_kernel() -> bool:
+    """Whether a whole recurrent layer may be one kernel of the backend's: cuDNN, PyTorch's own."""
+    backend = keras.backend.backend()
+    if backend == "tensorflow":
+        import tensorflow as tf
+
+        return bool(tf.config.list_physical_devices("GPU"))
+    if backend == "jax":
+        import jax
+
+        return jax.default_backend() == "gpu"
+    return backend == "torch"

@@ -405,18 +405,14 @@ def rnn(
     states: list,
     mask: Any,
     every_output: bool,
-    backwards: bool,
-    unroll: bool,
     zero_output_for_mask: bool,
 ) -> tuple[Any, Any, list]:
-    """The backend's loop over the time axis, as the recurrent layers run it."""
+    """The backend's loop over the second axis, as the recurrent layers run it."""
     return backend.rnn(
         step,
         sequences,
         states,
-        go_backwards=backwards,
         mask=mask,
-        unroll=unroll,
         input_length=sequences.shape[1],
         zero_output_for_mask=zero_output_for_mask,
         return_all_outputs=every_output,

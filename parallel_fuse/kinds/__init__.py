@@ -2,6 +2,7 @@
 
 from parallel_fuse.kinds.activation import ACTIVATION, ELEMENTWISE, PRELU, SOFTMAX
 from parallel_fuse.kinds.base import Kind, Lowering
+from parallel_fuse.kinds.bidirectional import BIDIRECTIONAL
 from parallel_fuse.kinds.channelwise import CHANNELWISE
 from parallel_fuse.kinds.conv import CONV
 from parallel_fuse.kinds.dense import DENSE
@@ -10,6 +11,7 @@ from parallel_fuse.kinds.noise import DROPOUT, GAUSSIAN, SPATIAL
 from parallel_fuse.kinds.normalization import BATCH_NORMALIZATION
 from parallel_fuse.kinds.permuting import PERMUTE
 from parallel_fuse.kinds.pointwise import POINTWISE
+from parallel_fuse.kinds.recurrent import RECURRENT
 from parallel_fuse.kinds.rescaling import RESCALING
 from parallel_fuse.kinds.reshaping import (
     EXPAND_DIMS,
@@ -25,6 +27,8 @@ KINDS: tuple[Kind, ...] = (
     DENSE,
     CONV,
     BATCH_NORMALIZATION,
+    RECURRENT,
+    BIDIRECTIONAL,
     CHANNELWISE,
     ACTIVATION,
     ELEMENTWISE,

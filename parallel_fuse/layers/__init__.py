@@ -1,6 +1,7 @@
 """Keras layers for jobs that no stock layer does as fast, or at all."""
 
 from parallel_fuse.layers.grouped_conv import GroupedConv1D, GroupedConv2D, GroupedConv3D
+from parallel_fuse.layers.recurrent import StackedRNN
 from parallel_fuse.layers.reshaping import FoldLanes, UnfoldLanes
 from parallel_fuse.layers.vectorized import Vectorized
 
@@ -9,6 +10,7 @@ __all__ = [
     "GroupedConv1D",
     "GroupedConv2D",
     "GroupedConv3D",
+    "StackedRNN",
     "UnfoldLanes",
     "Vectorized",
 ]
