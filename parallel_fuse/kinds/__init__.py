@@ -6,6 +6,8 @@ from parallel_fuse.kinds.bidirectional import BIDIRECTIONAL
 from parallel_fuse.kinds.channelwise import CHANNELWISE
 from parallel_fuse.kinds.conv import CONV
 from parallel_fuse.kinds.dense import DENSE
+from parallel_fuse.kinds.group_normalization import GROUP_NORMALIZATION
+from parallel_fuse.kinds.layer_normalization import LAYER_NORMALIZATION
 from parallel_fuse.kinds.merging import CONCATENATE, MERGE
 from parallel_fuse.kinds.noise import DROPOUT, GAUSSIAN, SPATIAL
 from parallel_fuse.kinds.normalization import BATCH_NORMALIZATION
@@ -20,13 +22,19 @@ from parallel_fuse.kinds.reshaping import (
     RESHAPE,
     SQUEEZE,
 )
+from parallel_fuse.kinds.rms_normalization import RMS_NORMALIZATION
 from parallel_fuse.kinds.selecting import SELECT
+from parallel_fuse.kinds.unit_normalization import UNIT_NORMALIZATION
 from parallel_fuse.kinds.vectorized import VECTORIZED
 
 KINDS: tuple[Kind, ...] = (
     DENSE,
     CONV,
     BATCH_NORMALIZATION,
+    LAYER_NORMALIZATION,
+    GROUP_NORMALIZATION,
+    RMS_NORMALIZATION,
+    UNIT_NORMALIZATION,
     RECURRENT,
     BIDIRECTIONAL,
     CHANNELWISE,

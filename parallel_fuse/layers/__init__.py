@@ -3,6 +3,10 @@
 from parallel_fuse.layers.grouped_conv import GroupedConv1D, GroupedConv2D, GroupedConv3D
 from parallel_fuse.layers.recurrent import StackedRNN
 from parallel_fuse.layers.reshaping import FoldLanes, UnfoldLanes
+from parallel_fuse.layers.stacked_normalization import (
+    StackedLayerNormalization,
+    StackedRMSNormalization,
+)
 from parallel_fuse.layers.vectorized import Vectorized
 
 __all__ = [
@@ -10,6 +14,8 @@ __all__ = [
     "GroupedConv1D",
     "GroupedConv2D",
     "GroupedConv3D",
+    "StackedLayerNormalization",
+    "StackedRMSNormalization",
     "StackedRNN",
     "UnfoldLanes",
     "Vectorized",
