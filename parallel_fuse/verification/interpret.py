@@ -35,7 +35,7 @@ def _results(node: Any, env: dict[int, Any], apply: Apply) -> Iterable[Any]:
 
 def _inlined(node: Any) -> Any:
     inner = _keras.functional_inside(node.operation)
-    return None if inner is None or _keras.call_context(node) is None else inner
+    return None if inner is None or _keras.call_context(node, inner) is None else inner
 
 
 def nodes(functional: Any) -> Iterator[Any]:
