@@ -14,6 +14,7 @@ from parallel_fuse.errors import (
 
 if TYPE_CHECKING:
     from parallel_fuse.api import explain, fuse_parallel_branches
+    from parallel_fuse.conversion.convert import convert
     from parallel_fuse.joins import JOINS
     from parallel_fuse.kinds import KINDS
     from parallel_fuse.splits import SPLITS
@@ -27,6 +28,7 @@ __all__ = [
     "NotEquivalentError",
     "ParallelFuseError",
     "UnsupportedModelError",
+    "convert",
     "explain",
     "fuse_parallel_branches",
     "verify_equivalence",
@@ -36,6 +38,7 @@ _HOMES = {
     "JOINS": "joins",
     "KINDS": "kinds",
     "SPLITS": "splits",
+    "convert": "conversion.convert",
     "explain": "api",
     "fuse_parallel_branches": "api",
     "verify_equivalence": "verification.verify",
@@ -45,7 +48,8 @@ _HOMES = {
 def _is_the_command() -> bool:
     program = Path(sys.argv[0]).name if sys.argv else ""
     module = sys.orig_argv[1:3] == ["-m", "parallel_fuse"]
-    return program.startswith("parallel-fuse") or (program == "-m" and module)
+    worker = Path(sys.argv[0]) == Path(__file__).with_name("__main__.py") if sys.argv else False
+    return program.startswith("parallel-fuse") or (program == "-m" and module) or worker
 
 
 def __getattr__(name: str) -> Any:

@@ -52,6 +52,7 @@ class Report:
         before, after: sizes of the models; `after` is None from `explain`.
         verification: the figures of the check, None if none was made.
         notes: what could not be carried over, and other remarks.
+        file: what `convert` wrote and how it was proven; None where no file was written.
     """
 
     model: str
@@ -61,6 +62,7 @@ class Report:
     after: Counts | None = None
     verification: Any = None
     notes: tuple[str, ...] = ()
+    file: Any = None
 
     @property
     def changed(self) -> bool:
@@ -85,6 +87,7 @@ class Report:
             "before": asdict(self.before),
             "after": self.after and asdict(self.after),
             "verification": verification,
+            "file": self.file and self.file.to_dict(),
         }
 
     def to_html(self) -> str:
@@ -98,7 +101,8 @@ class Report:
         )
 
     def _blocks(self) -> list[list[str]]:
-        return [self._headline(), self._regions(), self._misses(), self._verified(), self._notes()]
+        told = [self._headline(), self._regions(), self._misses(), self._verified(), self._notes()]
+        return [*told, self._file()]
 
     def _headline(self) -> list[str]:
         if not self.changed:
@@ -127,6 +131,9 @@ class Report:
 
     def _notes(self) -> list[str]:
         return [f"note: {note}" for note in self.notes]
+
+    def _file(self) -> list[str]:
+        return [] if self.file is None else f"written: {self.file.to_text()}".splitlines()
 
 
 def _fields(before: Counts, after: Counts) -> list[tuple[int, int]]:

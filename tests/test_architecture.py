@@ -37,14 +37,14 @@ AREAS: dict[str, tuple[str, str]] = {
         "words keras view rules matching deciding rebuilding inlining verification report telling",
     ),
     "outside": (
-        "__init__ __main__ command convert bench",
+        "__init__ __main__ command conversion targets bench",
         "words keras layers view lanes rules pieces matching deciding rebuilding verification "
         "report telling api",
     ),
 }
 PRINTS = ("command", "__main__")
 BACKENDS = ("tensorflow", "jax", "torch")
-MAY_USE_A_BACKEND = ("layers", "_backend", "bench", "convert", "inlining.dispatch")
+MAY_USE_A_BACKEND = ("layers", "_backend", "bench", "targets", "inlining.dispatch")
 
 
 def sources() -> dict[str, Path]:
@@ -198,7 +198,7 @@ import sys
 import keras
 before = set(sys.modules)
 import parallel_fuse
-import parallel_fuse.convert
+import parallel_fuse.conversion.convert
 new = {name.split(".")[0] for name in set(sys.modules) - before}
 heavy = new & {"click", "rich", "sklearn", "scipy", "pandas", "matplotlib", "onnx", "tf2onnx"}
 assert not heavy, heavy

@@ -17,10 +17,11 @@ import pytest
 from click.testing import CliRunner
 from keras import layers
 
-from parallel_fuse import convert
 from parallel_fuse.command import cli
 from parallel_fuse.command.exits import MEANINGS, Exit
+from parallel_fuse.conversion import convert
 from parallel_fuse.errors import NotEquivalentError
+from parallel_fuse.targets import fresh
 
 ROOT = Path(__file__).parents[1]
 CAPPED = """
@@ -100,6 +101,12 @@ def fails(code, *arguments, saying):
     assert result.stdout == ""
     assert contents(Path.cwd()) == before
     return result
+
+
+@pytest.fixture(autouse=True)
+def _in_this_process(monkeypatch):
+    """A fresh process for each written file takes seconds; tests/targets has what that shows."""
+    monkeypatch.setattr(fresh, "_homeless", lambda path, options: ["the test"])
 
 
 @pytest.fixture
@@ -403,19 +410,27 @@ def test_model_that_cannot_be_saved(folder, monkeypatch):
 
 
 def test_written_file_that_holds_other_weights(folder, monkeypatch):
-    def other(model, path):
+    save = keras.Model.save
+
+    def other(model, path, *_, **__):
         changed = keras.models.clone_model(model)
-        changed.save(path)
+        changed.set_weights([1.25 * w for w in model.get_weights()])
+        save(changed, path)
 
-    monkeypatch.setattr(convert, "_save", other)
-    arguments = ("fuse", "towers.keras", "-o", "out.keras")
-    fails(Exit.WRITE_FAILED, *arguments, saying="other ones when it was read back")
+    monkeypatch.setattr(keras.Model, "save", other)
+    for old in ((), ("old",)):
+        arguments = ("fuse", "towers.keras", "-o", "out.keras", *["--overwrite"] * len(old))
+        for text in old:
+            Path("out.keras").write_text(text)
+        fails(Exit.WRITTEN_DIFFERS, *arguments, saying="from out.keras what the original gives")
 
 
-def test_written_file_that_cannot_be_read_back(folder, monkeypatch):
-    monkeypatch.setattr(convert, "_save", lambda model, path: path.write_text("half a"))
-    arguments = ("fuse", "towers.keras", "-o", "out.keras")
-    fails(Exit.WRITE_FAILED, *arguments, saying="read out.keras back")
+@pytest.mark.parametrize("options", [(), ("--no-verify",)])
+def test_written_file_that_cannot_be_read_back(folder, monkeypatch, options):
+    monkeypatch.setattr(keras.Model, "save", lambda model, path: Path(path).write_text("half a"))
+    arguments = ("fuse", "towers.keras", "-o", "out.keras", *options)
+    code = Exit.WRITE_FAILED if options else Exit.WRITTEN_DIFFERS
+    fails(code, *arguments, saying="BadZipFile")
 
 
 def test_interrupt_leaves_nothing(folder, monkeypatch):

@@ -10,13 +10,21 @@ from rich.table import Table
 
 from parallel_fuse.command.exits import MEANINGS, Exit
 from parallel_fuse.command.files import check_model_file
-from parallel_fuse.command.terminal import (
-    Opened,
+from parallel_fuse.command.formats import (
+    NAMES,
+    QUANTIZATIONS,
     check_installed,
+    format_of,
+    is_folder,
+)
+from parallel_fuse.command.terminal import (
+    Opening,
     opening,
     progress,
     reporting,
+    silenced,
     start_keras,
+    tidy_end,
 )
 from parallel_fuse.command.writing import check_targets
 
@@ -48,7 +56,7 @@ def main() -> None:
 @click.option("--portable", is_flag=True, help="As fuse --portable would have it.")
 @reporting
 @opening
-def explain(model: Path, portable: bool, opened: Opened) -> None:
+def explain(model: Path, portable: bool, opened: Opening) -> None:
     """Say what would fuse in MODEL, what not, and why. Nothing is written."""
     check_model_file(model)
     with progress() as stage:
@@ -64,8 +72,24 @@ def explain(model: Path, portable: bool, opened: Opened) -> None:
 
 
 @main.command()
-@click.argument("model", type=MODEL)
-@click.option("-o", "--output", type=MODEL, required=True, metavar="OUT.keras", help="Output file.")
+@click.argument("models", type=MODEL, nargs=-1, required=True, metavar="MODEL...")
+@click.option(
+    "-o",
+    "--output",
+    required=True,
+    metavar="OUT",
+    help="Output file (.keras, .tflite, .onnx, a .savedmodel folder), or a folder for several.",
+)
+@click.option("--to", type=click.Choice(NAMES), help="The format, if not said by OUT's suffix.")
+@click.option("--quantize", type=click.Choice(QUANTIZATIONS), help="Smaller numbers, in .tflite.")
+@click.option(
+    "--representative",
+    "representative_data",
+    type=MODEL,
+    metavar="DATA.npz",
+    help="Real inputs by name, rows first: int8 needs them, and the proof runs on them.",
+)
+@click.option("--jobs", type=click.IntRange(1), default=1, metavar="N", help="N files at a time.")
 @click.option(
     "--report",
     "report_path",
@@ -79,19 +103,36 @@ def explain(model: Path, portable: bool, opened: Opened) -> None:
 @click.option("--no-verify", is_flag=True, help="Do not compare the result with MODEL.")
 @reporting
 @opening
-def fuse(model: Path, output: Path, no_verify: bool, opened: Opened, **options: Any) -> None:
-    """Write the fused form of MODEL, verified, to OUT.keras. MODEL is never changed."""
+def fuse(models: tuple[Path, ...], output: str, opened: Opening, **options: Any) -> None:
+    """Write the fused form of MODEL, proven, to OUT. MODEL is never changed.
+
+    Several MODELs go into the folder OUT, each on its own; what was done before and is unchanged
+    is skipped.
+    """
+    options["verify"] = not options.pop("no_verify")
+    with tidy_end():
+        if is_folder(models, output, options["to"]):
+            from parallel_fuse.command import several
+
+            several.fuse(models, Path(output), opened, **options)
+            return
+        del options["jobs"]
+        _fuse_one(models[0], Path(output), opened, options)
+
+
+def _fuse_one(model: Path, output: Path, opened: Opening, options: dict[str, Any]) -> None:
+    form = format_of(output, options["to"])
     check_model_file(model)
-    check_targets(model, output, options["report_path"], overwrite=options["overwrite"])
+    check_targets(model, output, form, options["report_path"], overwrite=options["overwrite"])
     with progress() as stage:
         start_keras(stage)
-        from parallel_fuse.convert import fuse_file
+        from parallel_fuse.conversion.convert import convert
 
-        options |= opened()
-        report = fuse_file(model, output, verify=not no_verify, on_stage=stage, **options)
+        with silenced():
+            report = convert(model, output, on_stage=stage, **options, **opened())
     click.echo(report.to_text())
-    written = [path for path in (output, options["report_path"]) if path]
-    click.echo("written: " + ", ".join(map(str, written)))
+    if options["report_path"]:
+        click.echo(f"report: {options['report_path']}")
 
 
 @main.command()
@@ -99,7 +140,7 @@ def fuse(model: Path, output: Path, no_verify: bool, opened: Opened, **options: 
 @click.argument("b", type=MODEL)
 @reporting
 @opening
-def verify(a: Path, b: Path, opened: Opened) -> None:
+def verify(a: Path, b: Path, opened: Opening) -> None:
     """Say whether two models compute the same thing, on random inputs."""
     for path in (a, b):
         check_model_file(path)
@@ -130,7 +171,7 @@ def demo(output: Path | None, overwrite: bool) -> None:
     """Train a branchy model on real digits, fuse its file, compare both."""
     with progress() as stage:
         start_keras(stage)
-        check_installed("sklearn", "scikit-learn")
+        check_installed(("sklearn",), "demo")
         from parallel_fuse.command import demo as digits
 
         folder = digits.fresh_folder(output, overwrite=overwrite)

@@ -12,7 +12,7 @@ from keras import layers
 from parallel_fuse.bench import Timing, compare, compiled, openings
 from parallel_fuse.command.exits import Exit, FileError
 from parallel_fuse.command.files import load
-from parallel_fuse.convert import REPORT_FORMATS, fuse_file
+from parallel_fuse.conversion.convert import REPORT_FORMATS, convert
 from parallel_fuse.report import Report
 
 Stage = Callable[[str], None]
@@ -55,7 +55,7 @@ def run(
     on_stage(f"training on {len(digits.train_images)} handwritten digits")
     trained_model(digits, epochs).save(paths[ORIGINAL])
     reports = (folder / "report.txt", folder / "report.html")
-    report = fuse_file(
+    report = convert(
         paths[ORIGINAL], paths[FUSED], report_path=reports[0], overwrite=True, on_stage=on_stage
     )
     reports[1].write_text(REPORT_FORMATS[".html"](report), encoding="utf-8")

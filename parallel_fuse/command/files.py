@@ -24,13 +24,13 @@ _UNKNOWN = re.compile(
 
 
 def load(
-    path: Path, *, custom_objects: Mapping[str, Any] | None = None, unsafe_lambda: bool = False
+    path: Path, *, custom_objects: Mapping[str, Any] | None = None, safe_mode: bool = True
 ) -> "keras.Model":
     """Open a `.keras`, `.h5` or `.hdf5` file that holds a whole model, uncompiled.
 
     Raises:
         FileError: the file is missing, no model, needs a class that Keras does not know, or
-            holds Python code while `unsafe_lambda` is False. The message names the remedy.
+            holds Python code while `safe_mode` is True. The message names the remedy.
     """
     check_model_file(path)
     import keras
@@ -40,7 +40,7 @@ def load(
     known = _operations() | _by_both_names(custom_objects or {})
     try:
         return keras.saving.load_model(
-            path, custom_objects=known, compile=False, safe_mode=not unsafe_lambda
+            path, custom_objects=known, compile=False, safe_mode=safe_mode
         )
     except Exception as error:  # what a file makes Keras raise has no common class
         raise _explained(error, path) from error
@@ -136,7 +136,7 @@ def _explained(error: Exception, path: Path) -> FileError:
             Exit.UNSAFE_LAMBDA,
             f"expected a file without Python code. Received: {path}, which holds a Lambda layer, "
             f"and loading it runs the code stored in the file. Pass --unsafe-lambda "
-            f"(unsafe_lambda=True) if you trust where the file comes from.",
+            f"(safe_mode=False) if you trust where the file comes from.",
         )
     if saved := _SAVED_LAMBDA.search(text):
         return FileError(

@@ -2,12 +2,13 @@
 
 import functools
 import importlib
-import importlib.util
 import os
+import signal
 import sys
 import traceback as tracebacks
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 import click
@@ -16,7 +17,18 @@ from rich.console import Console
 from parallel_fuse.command.exits import Exit, FileError, code_of
 from parallel_fuse.errors import ParallelFuseError
 
-Opened = Callable[[], dict[str, Any]]
+
+@dataclass(frozen=True)
+class Opening:
+    """How model files are opened, as the user wrote it."""
+
+    custom_objects: tuple[str, ...]
+    unsafe_lambda: bool
+
+    def __call__(self) -> dict[str, Any]:
+        """As arguments. Called once Keras is there, for modules of custom classes import it."""
+        known = dict(map(_custom_object, self.custom_objects))
+        return {"custom_objects": known, "safe_mode": not self.unsafe_lambda}
 
 
 def reporting(function: Callable[..., None]) -> Callable[..., None]:
@@ -32,7 +44,7 @@ def reporting(function: Callable[..., None]) -> Callable[..., None]:
         except Exception as error:  # noqa: BLE001 - whatever fails, the user reads one line
             if traceback:
                 tracebacks.print_exception(error)
-            click.echo(f"error: {_one_line(error)}", err=True)
+            click.echo(f"error: {one_line(error)}", err=True)
             sys.exit(code_of(error))
 
     return command
@@ -55,12 +67,7 @@ def opening(function: Callable[..., None]) -> Callable[..., None]:
     )
     @functools.wraps(function)
     def command(*, custom_objects: tuple[str, ...], unsafe_lambda: bool, **options: Any) -> None:
-        # Called once Keras is there: a module with custom classes imports it too.
-        def opened() -> dict[str, Any]:
-            known = dict(map(_custom_object, custom_objects))
-            return {"custom_objects": known, "unsafe_lambda": unsafe_lambda}
-
-        function(opened=opened, **options)
+        function(opened=Opening(custom_objects, unsafe_lambda), **options)
 
     return command
 
@@ -78,31 +85,47 @@ def start_keras(stage: Callable[[str], None]) -> None:
     """Import Keras and its backend without the lines that TensorFlow's C++ writes on the way."""
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     stage("starting Keras")
-    kept = os.dup(2)
-    silence = os.open(os.devnull, os.O_WRONLY)
     try:
-        os.dup2(silence, 2)
-        importlib.import_module("keras").ops.zeros(1)  # the first tensor looks for a GPU, aloud
+        with silenced():
+            importlib.import_module("keras").ops.zeros(1)  # the first tensor looks for a GPU, aloud
     except ImportError as error:
         raise FileError(
             Exit.MISSING_PACKAGE,
             f"expected a backend for Keras. Received: {error}. "
             f'pip install "parallel-fuse[tensorflow]", or set KERAS_BACKEND to one you have.',
         ) from error
+
+
+@contextmanager
+def tidy_end() -> Iterator[None]:
+    """A request to end the process is an error like any other: what was begun is removed."""
+
+    def leave(number: int, frame: Any) -> None:
+        sys.exit(128 + number)
+
+    try:
+        before = signal.signal(signal.SIGTERM, leave)
+    except ValueError:  # not the main thread, which alone hears signals
+        yield
+        return
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+@contextmanager
+def silenced() -> Iterator[None]:
+    """Nothing reaches the standard error stream: converters write there what concerns nobody."""
+    kept = os.dup(2)
+    silence = os.open(os.devnull, os.O_WRONLY)
+    try:
+        os.dup2(silence, 2)
+        yield
     finally:
         os.dup2(kept, 2)
         os.close(kept)
         os.close(silence)
-
-
-def check_installed(module: str, package: str) -> None:
-    """Raise FileError if a package of the `demo` extra is missing."""
-    if importlib.util.find_spec(module) is None:
-        raise FileError(
-            Exit.MISSING_PACKAGE,
-            f"expected {package} to be installed. Received: no module {module}. "
-            f'pip install "parallel-fuse[demo]".',
-        )
 
 
 def _custom_object(text: str) -> tuple[str, Any]:
@@ -128,7 +151,8 @@ def _custom_object(text: str) -> tuple[str, Any]:
     return key or name.rpartition(".")[2], found
 
 
-def _one_line(error: Exception) -> str:
+def one_line(error: BaseException) -> str:
+    """What the user reads of an error."""
     text = " ".join(str(error).split())
     if isinstance(error, ParallelFuseError):
         return text

@@ -1,26 +1,23 @@
-"""Write a file whole or not at all, and only where the user allowed it."""
+"""Write a file or a folder whole or not at all, and only where the user allowed it."""
 
 import os
 import secrets
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from parallel_fuse.command.exits import Exit, FileError
+from parallel_fuse.command.formats import Format
 
 REPORT_SUFFIXES = (".txt", ".json", ".html")
 
 
 def check_targets(
-    source: Path, target: Path, report_path: Path | None, *, overwrite: bool
+    source: Path, target: Path, form: Format, report_path: Path | None, *, overwrite: bool
 ) -> None:
     """Raise FileError if the model or the report cannot, or must not, be written there."""
-    if target.suffix != ".keras":
-        raise FileError(
-            Exit.USAGE,
-            f"expected an output that ends in .keras. Received: {target}. Give it that suffix.",
-        )
-    _check_target(target, source, overwrite=overwrite)
+    _check_target(target, source, overwrite=overwrite, folder=form.name == "savedmodel")
     if report_path is None:
         return
     if report_path.suffix not in REPORT_SUFFIXES:
@@ -32,14 +29,14 @@ def check_targets(
     _check_target(report_path, source, overwrite=overwrite)
 
 
-def _check_target(target: Path, source: Path, *, overwrite: bool) -> None:
-    if target.exists() and target.samefile(source):
+def _check_target(target: Path, source: Path, *, overwrite: bool, folder: bool = False) -> None:
+    if target.exists() and _within(source, target):
         raise FileError(
             Exit.USAGE,
             f"expected an output other than the input, which is never changed. Received: {target} "
             f"for both. Give another path.",
         )
-    if target.is_dir():
+    if target.is_dir() and not folder:
         raise FileError(
             Exit.USAGE, f"expected a path of a file. Received: {target}, a folder. Add a file name."
         )
@@ -49,20 +46,47 @@ def _check_target(target: Path, source: Path, *, overwrite: bool) -> None:
             f"expected an output that does not exist yet. Received: {target}. "
             f"Give another path, or --overwrite to replace it.",
         )
-    _check_folder(target)
+    if folder and target.exists() and not _holds_a_savedmodel(target):
+        raise FileError(
+            Exit.USAGE,
+            f"expected a SavedModel to replace. Received: {target}, which is something else and "
+            f"stays as it is. Give another path.",
+        )
+    check_folder(target)
+
+
+def _within(source: Path, target: Path) -> bool:
+    """Whether replacing `target` would take `source` away."""
+    resolved = source.resolve()
+    return target.resolve() in (resolved, *resolved.parents)
+
+
+def _holds_a_savedmodel(folder: Path) -> bool:
+    """An empty folder is as good: nothing is lost with either."""
+    return folder.is_dir() and ((folder / "saved_model.pb").exists() or not any(folder.iterdir()))
 
 
 @contextmanager
-def replacing(target: Path) -> Iterator[Path]:
+def replacing(target: Path, *, overwrite: bool = True) -> Iterator[Path]:
     """Yield a temporary path beside `target`, which it becomes on success; on failure it is gone.
 
+    A file or a folder may be made there. At every moment `target` is the old one, complete, or
+    not there (for an instant, where a folder takes the place of another).
+
     Raises:
-        FileError: the operating system refused the file.
+        FileError: the operating system refused, or `target` came to be meanwhile.
     """
-    temporary = target.with_name(f".{target.stem}.{secrets.token_hex(4)}{target.suffix}")
+    mark = secrets.token_hex(4)
+    temporary = target.with_name(f".{target.stem}.{mark}{target.suffix}")
     try:
         yield temporary
-        os.replace(temporary, target)
+        if target.exists() and not overwrite:
+            raise FileError(
+                Exit.OUTPUT_EXISTS,
+                f"expected an output that does not exist yet. Received: {target}, which another "
+                f"program has just made. Give another path.",
+            )
+        _put_in_place(temporary, target, mark)
     except OSError as error:
         raise FileError(
             Exit.WRITE_FAILED,
@@ -70,10 +94,33 @@ def replacing(target: Path) -> Iterator[Path]:
             f"Nothing was left there; free space or choose another folder.",
         ) from error
     finally:
-        temporary.unlink(missing_ok=True)
+        _remove(temporary)
 
 
-def _check_folder(target: Path) -> None:
+def _put_in_place(temporary: Path, target: Path, mark: str) -> None:
+    if not target.is_dir():
+        os.replace(temporary, target)
+        return
+    # No call replaces a folder that holds something: the old one steps aside.
+    aside = target.with_name(f".{target.name}.{mark}.old")
+    os.rename(target, aside)
+    try:
+        os.rename(temporary, target)
+    except BaseException:
+        os.rename(aside, target)
+        raise
+    shutil.rmtree(aside, ignore_errors=True)
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir():
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        path.unlink(missing_ok=True)
+
+
+def check_folder(target: Path) -> None:
+    """Raise FileError if the folder of `target` is missing or cannot be written."""
     folder = target.absolute().parent
     if not folder.is_dir():
         raise FileError(

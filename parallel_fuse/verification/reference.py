@@ -38,15 +38,24 @@ class Reference:
     bounds: tuple[Bound | None, ...] = ()
 
 
-def measure(model: keras.Model, inputs: Any, batch_sizes: Sequence[int], seed: int) -> Reference:
+def measure(
+    model: keras.Model,
+    inputs: Any,
+    batch_sizes: Sequence[int],
+    seed: int,
+    precision: Precision | None = None,
+) -> Reference:
     """Runs the original on every sample and measures how rounding moves its outputs.
+
+    Args:
+        precision: what the twin computes in, where that is coarser than the original's.
 
     Raises:
         NotVerifiedError: it does not run, does not repeat itself, or gives nothing to compare.
         InvalidInputsError: `inputs` do not fit.
     """
     samples, results = _first_that_runs(model, inputs, batch_sizes, seed)
-    reference = Reference(samples, results, precision_of(model))
+    reference = Reference(samples, results, precision or precision_of(model))
     _check_repeats(model, reference)
     reference = with_bounds(model, reference, seed, PAIRS)
     _check_comparable(model, reference)
