@@ -6,6 +6,7 @@ from parallel_fuse.kinds.bidirectional import BIDIRECTIONAL
 from parallel_fuse.kinds.channelwise import CHANNELWISE
 from parallel_fuse.kinds.conv import CONV
 from parallel_fuse.kinds.dense import DENSE
+from parallel_fuse.kinds.embedding import EMBEDDING
 from parallel_fuse.kinds.group_normalization import GROUP_NORMALIZATION
 from parallel_fuse.kinds.layer_normalization import LAYER_NORMALIZATION
 from parallel_fuse.kinds.merging import CONCATENATE, MERGE
@@ -35,6 +36,7 @@ KINDS: tuple[Kind, ...] = (
     GROUP_NORMALIZATION,
     RMS_NORMALIZATION,
     UNIT_NORMALIZATION,
+    EMBEDDING,
     RECURRENT,
     BIDIRECTIONAL,
     CHANNELWISE,

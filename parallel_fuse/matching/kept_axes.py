@@ -27,6 +27,8 @@ def kept_axes(call: Call, before: int, after: int) -> Pairs:
         return rule(call, before, after)
     if type(operation) is layers.EinsumDense and "." not in operation.equation:
         return _contracted(operation.equation)
+    if type(operation) is layers.Embedding:
+        return [(a, a) for a in range(before)]
     kept = range(after if _keeps(operation) and before == after else 1)
     return [(a, a) for a in kept if a != _joined_axis(operation, after)]
 

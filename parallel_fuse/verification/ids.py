@@ -49,6 +49,8 @@ def vocabularies(layer: Any) -> list[int]:
             found.append(inside.input_dim)
         elif isinstance(inside, keras.layers.CategoryEncoding):
             found.append(inside.num_tokens)
+        else:  # what many tables became
+            found += getattr(inside, "vocabularies", ())
     return [int(n) for n in found if n]
 
 

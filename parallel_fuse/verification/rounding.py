@@ -39,12 +39,15 @@ def shaken_runs(
 
 
 def _mover(precision: Precision, sign: int, seed: tuple[int, int]) -> Callable:
-    """A function that moves values by one rounding, with the same random signs for each seed."""
+    """A function that moves values by one rounding, with the same random signs for each seed.
+
+    It leaves the whole numbers alone that the values' own type, of this `epsilon`, can tell apart.
+    """
     random = np.random.default_rng(seed)
 
-    def move(y, size, terms):
+    def move(y, size, terms, epsilon):
         noise = sign * precision.unit(terms) * size * random.choice([-1.0, 1.0], size=y.shape)
-        exact = (y == np.round(y)) & (finite_size(y) < 1 / precision.epsilon)
+        exact = (y == np.round(y)) & (finite_size(y) < 1 / epsilon)
         return np.where(exact, y, y + noise)
 
     return move
@@ -75,7 +78,7 @@ def fan_in(operation: Any) -> int:
 
 
 def is_table(layer: Any) -> bool:
-    return isinstance(layer, keras.layers.Embedding)
+    return isinstance(layer, keras.layers.Embedding) or hasattr(layer, "vocabularies")
 
 
 def _shake(tensor: Any, operation: Any, move: Callable) -> Any:
@@ -84,7 +87,7 @@ def _shake(tensor: Any, operation: Any, move: Callable) -> Any:
         return tensor
     y, terms = to_float64(tensor), fan_in(operation)
     size = _largest_term(operation, y) if terms else finite_size(y)
-    moved = keras.ops.convert_to_tensor(move(y, size, max(terms, 1)), dtype=dtype)
+    moved = keras.ops.convert_to_tensor(move(y, size, max(terms, 1), EPSILON[dtype]), dtype=dtype)
     return _keras.copy_mask(tensor, moved)
 
 
