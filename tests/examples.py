@@ -10,6 +10,8 @@ from typing import Any
 import keras
 from keras import layers, ops
 
+from tests.own_layers import PerEntry, Scaled, first_half
+
 Shape = tuple[int, ...]
 Branch = Callable[[Any], Any]
 
@@ -49,7 +51,28 @@ EXAMPLES: dict[str, tuple[Shape, Branch]] = {
     "a new axis": ((5,), lambda x: ops.expand_dims(x, axis=1)),
     "an axis less": ((1, 5), lambda x: ops.squeeze(x, axis=1)),
     "the last step": ((4, 5), lambda x: layers.Dense(3)(x)[:, -1]),
+    "EinsumDense": ((4, 5), lambda x: layers.EinsumDense("abc,cd->adb", (3, 4), bias_axes="d")(x)),
+    "LayerNormalization": ((4, 3), lambda x: layers.LayerNormalization()(x)),
+    "GroupNormalization": ((4, 6), lambda x: layers.GroupNormalization(3)(x)),
+    "RMSNormalization": ((4, 3), lambda x: _rms()(x)),
+    "LSTM": ((4, 3), lambda x: layers.LSTM(5)(x)),
+    "Bidirectional": ((4, 3), lambda x: layers.Bidirectional(layers.SimpleRNN(2))(x)),
+    "Embedding": ((4,), lambda x: layers.Embedding(9, 3)(ops.cast(ops.abs(x), "int32"))),
+    "UnitNormalization": ((4, 3), lambda x: layers.UnitNormalization()(x)),
+    "DepthwiseConv1D": ((7, 3), lambda x: layers.DepthwiseConv1D(2, depth_multiplier=2)(x)),
+    "SeparableConv2D": ((5, 6, 3), lambda x: layers.SeparableConv2D(4, (3, 2))(x)),
+    "Conv1DTranspose": ((4, 3), lambda x: layers.Conv1DTranspose(5, 3, strides=2)(x)),
+    "TimeDistributed": ((4, 3), lambda x: layers.TimeDistributed(layers.Dense(5))(x)),
+    "Attention": ((4, 3), lambda x: layers.Attention(use_scale=True)([x, x])),
+    "a layer of one's own": ((4, 3), lambda x: Scaled(5)(x)),
+    "a layer that loops": ((4, 3), lambda x: PerEntry(4, 2)(x)),
+    "Lambda": ((4, 3), lambda x: layers.Dense(5)(layers.Lambda(first_half)(x))),
 }
+
+
+def _rms():
+    """Keras has it from 3.9 on."""
+    return getattr(layers, "RMSNormalization", layers.UnitNormalization)()
 
 
 def _offset(shape: Shape, count: int) -> Shape:
@@ -90,6 +113,8 @@ SPLITS: dict[str, Callable[[Shape, int], tuple[list[Shape], Callable[[list], lis
     "unstack": lambda s, m: ([(*s, m)], lambda t: ops.unstack(t[0], axis=-1)),
     "take": lambda s, m: ([(*s[:-1], s[-1] + 2)], lambda t: _gathered(t[0], m)),
     "Cropping": lambda s, m: ([_offset(s, m)], lambda t: _cropped(t[0], m)),
+    "Lambda": lambda s, m: (
+        [(m, *s)], lambda t: [layers.Lambda(lambda x, k=i: x[:, k])(t[0]) for i in range(m)]),
     "the same tensor": lambda s, m: ([s], lambda t: [t[0]] * m),
     "inputs": lambda s, m: ([s] * m, list),
     "a slice and inputs": lambda s, m: (

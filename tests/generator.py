@@ -10,15 +10,17 @@ from keras import layers, ops
 
 from tests.builders import randomise
 from tests.examples import SPLITS
+from tests.own_layers import PerEntry, Scaled, first_half
 
 ACTIVATIONS = ("relu", "tanh", "softmax", None)
 JOINS = ("Concatenate", "stack", "Add", "Average", "Multiply", "sum", "max")
 SHAPES = ((5,), (4, 5), (3, 4, 5), (None, 5))  # of a branch, without the batch
+ODD = ("none", "none", "number", "step", "left out", "shared", "nested", "one")
 # What an axis of unknown length allows.
 OPEN_SPLITS = (
     "x[:, i]", "x[..., i]", "x[..., a:b]", "unstack", "take", "the same tensor", "inputs"
 )  # fmt: skip
-CLOSED_STEPS = ("PReLU", "Flatten", "Permute")
+CLOSED_STEPS = ("PReLU", "Flatten", "Permute", "loop")
 
 # name → (ranks with the batch it takes, (tensor, a small number) → tensor)
 STEPS: dict[str, tuple[range, Callable[[Any, int], Any]]] = {
@@ -47,7 +49,26 @@ STEPS: dict[str, tuple[range, Callable[[Any, int], Any]]] = {
     "a new axis": (range(2, 4), lambda x, n: ops.expand_dims(x, axis=1 + n % 2)),
     "the last step": (range(3, 5), lambda x, n: x[:, -1 if n else 0]),
     "a part": (range(3, 4), lambda x, n: x[:, -2:] if n else x[:, :1]),
-}
+    "EinsumDense": (range(3, 4), lambda x, n: layers.EinsumDense("abc,cd->abd", (None, 2 + n))(x)),
+    "GroupNormalization": (range(2, 4), lambda x, n: layers.GroupNormalization(-1)(x)),
+    "DepthwiseConv1D": (range(3, 4), lambda x, n: layers.DepthwiseConv1D(2, padding="same")(x)),
+    "SeparableConv1D": (range(3, 4), lambda x, n: layers.SeparableConv1D(3, 2, padding="same")(x)),
+    "Conv1DTranspose": (range(3, 4), lambda x, n: layers.Conv1DTranspose(3, 2, 1 + n % 2)(x)),
+    "recurrent": (range(3, 4), lambda x, n: _recurrent(n)(x)),
+    "states": (range(3, 4), lambda x, n: layers.LSTM(2, return_state=True)(x)[n % 3]),
+    "Bidirectional": (range(3, 4), lambda x, n: layers.Bidirectional(layers.GRU(2))(x)),
+    "TimeDistributed": (
+        range(3, 4), lambda x, n: layers.TimeDistributed(layers.Dense(2 + n))(x)),
+    "attention": (range(3, 4), lambda x, n: layers.MultiHeadAttention(2, 3)(x, x)),
+    "own": (range(2, 5), lambda x, n: Scaled(2 + n)(x)),
+    "loop": (range(2, 4), lambda x, n: PerEntry(min(n + 2, x.shape[1]), 2)(x)),
+    "Lambda": (range(2, 5), lambda x, n: layers.Lambda(first_half)(x)),
+}  # fmt: skip
+
+
+def _recurrent(number: int):
+    make = (layers.LSTM, layers.GRU, layers.SimpleRNN)[number % 3]
+    return make(3, return_sequences=number > 1, go_backwards=number == 3)
 
 
 def random_model(draw: Callable) -> keras.Model:
@@ -63,7 +84,16 @@ def random_model(draw: Callable) -> keras.Model:
     if draw(st.booleans()):
         outputs = [*outputs[1:], *_second_stage(draw, outputs[0], taps)]
     outputs += draw(st.permutations(taps))[: draw(st.integers(0, 2))]
-    return randomise(keras.Model(inputs, _structured(draw, outputs)), seed=draw(st.integers(0, 9)))
+    model = keras.Model(inputs, _structured(draw, outputs))
+    if draw(st.integers(0, 5)) == 0:
+        model = _twice(model)
+    return randomise(model, seed=draw(st.integers(0, 9)))
+
+
+def _twice(model: keras.Model) -> keras.Model:
+    """The whole model on two sets of inputs: every layer is called twice as often."""
+    sets = [[keras.Input(t.shape[1:], name=f"{t.name}_{i}") for t in model.inputs] for i in "ab"]
+    return keras.Model([x for one in sets for x in one], [model(one) for one in sets])
 
 
 def _tower(draw, lanes: list, taps: list) -> list:
@@ -78,10 +108,9 @@ def _tower(draw, lanes: list, taps: list) -> list:
 def _level(draw, lanes: list) -> list:
     names = [n for n in STEPS if all(n in _fitting(x) for x in lanes)]
     name, number = draw(st.sampled_from(names)), draw(st.integers(0, 3))
-    odd = draw(st.sampled_from(["none", "none", "number", "step", "left out", "shared", "nested"]))
+    odd = draw(st.sampled_from(ODD))
     which = draw(st.integers(0, len(lanes) - 1))
-    shared = layers.Dense(3, "tanh")
-    results = []
+    shared, one, results = layers.Dense(3, "tanh"), None, []
     for i, lane in enumerate(lanes):
         step, option = STEPS[name][1], number
         if odd == "number" and i == which:
@@ -92,6 +121,8 @@ def _level(draw, lanes: list) -> list:
             step = _unchanged
         if odd == "shared" and len({x.shape for x in lanes}) == 1:
             step = _call(shared)
+        if odd == "one" and len({x.shape for x in lanes}) == 1:
+            step = one = one or _model(step, lane, option)
         results.append(_nested(step, lane, option) if odd == "nested" else step(lane, option))
     return results
 
@@ -112,9 +143,14 @@ def _call(layer):
 
 def _nested(step, lane, option):
     """The step inside a model of its own."""
+    return _model(step, lane, option)(lane, option)
+
+
+def _model(step, lane, option):
+    """The step as a model, to be called on one lane or on all."""
     x = keras.Input(lane.shape[1:])
     y = step(x, option)
-    return lane if y is x else keras.Model(x, y)(lane)
+    return _unchanged if y is x else _call(keras.Model(x, y))
 
 
 def _joined(draw, lanes: list) -> list:

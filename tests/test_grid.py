@@ -73,5 +73,5 @@ def test_every_kind_has_an_example():
     for shape, branch in EXAMPLES.values():
         x = keras.Input(shape)
         seen |= {type(operation) for operation in keras.Model(x, branch(x)).operations}
-    missing = [kind.handles for kind in KINDS if not seen & set(kind.handles)]
+    missing = [kind.handles for kind in KINDS if kind.handles and not seen & set(kind.handles)]
     assert not missing, f"no example in tests/examples.py for {missing}"

@@ -6,6 +6,7 @@ from parallel_fuse.kinds.bidirectional import BIDIRECTIONAL
 from parallel_fuse.kinds.channelwise import CHANNELWISE
 from parallel_fuse.kinds.conv import CONV
 from parallel_fuse.kinds.dense import DENSE
+from parallel_fuse.kinds.einsum import EINSUM_DENSE
 from parallel_fuse.kinds.embedding import EMBEDDING
 from parallel_fuse.kinds.group_normalization import GROUP_NORMALIZATION
 from parallel_fuse.kinds.layer_normalization import LAYER_NORMALIZATION
@@ -30,6 +31,7 @@ from parallel_fuse.kinds.vectorized import VECTORIZED
 
 KINDS: tuple[Kind, ...] = (
     DENSE,
+    EINSUM_DENSE,
     CONV,
     BATCH_NORMALIZATION,
     LAYER_NORMALIZATION,

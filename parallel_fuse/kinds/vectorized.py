@@ -17,6 +17,7 @@ import numpy as np
 from keras import layers, ops, tree
 
 from parallel_fuse import _keras
+from parallel_fuse.activations import activation_of
 from parallel_fuse.errors import Reject
 from parallel_fuse.graph import Call, Value
 from parallel_fuse.kinds.base import Kind, Lowering, config_signature, twin_of
@@ -30,6 +31,7 @@ LOOPS = (layers.RNN, layers.Bidirectional)  # a mapped loop does not run under X
 TENSORS = ("mask", "initial_state")  # keywords that may hold them
 UNKNOWN = 4  # a size for the trial where the shape tells none
 BATCH = 3
+TRIAL = 1e-2  # of the largest value: half precision is no error, another lane's weights are
 
 
 def may_be_mapped(call: Call) -> bool:
@@ -58,8 +60,8 @@ def signature(call: Call) -> dict:
 
 
 def _activation(layer: Any) -> Any:
-    activation = getattr(layer, "activation", None)
-    return getattr(activation, "__name__", activation)
+    function = getattr(layer, "activation", None)
+    return None if function is None else activation_of(function)
 
 
 def check_by_trial(bundle: Bundle) -> None:
@@ -71,12 +73,41 @@ def check_by_trial(bundle: Bundle) -> None:
         data, more = _data(bundle.calls[0])
         state = [np.array(v) for v in layer.non_trainable_variables]
         after = _trial(layer, data, more)
-        twin_of(layer, {"name": "trial", "dtype": layer.dtype_policy})
+        alike = all(_mapped_alike(bundle, rows) for rows in (1, BATCH))
     except Exception as error:  # noqa: BLE001 - a user's code may fail in any way
         raise Reject(f"a trial failed: {_first_line(error)}") from None
-    moved = any((np.array(a) != b).any() for a, b in zip(after, state))
-    if moved:
+    if any((np.array(a) != b).any() for a, b in zip(after, state)):
         raise Reject("keeps state or draws random numbers in training")
+    if not alike:
+        raise Reject("mapped, it does not give the same")
+
+
+def _mapped_alike(bundle: Bundle, rows: int) -> bool:
+    """Whether two lanes that are mapped give what they give alone: a backend's rule for mapping an
+    operation may be wrong, for a single sample above all.
+    """
+    members = bundle.layers[:2]
+    common = {"name": "trial", "dtype": members[0].dtype_policy}
+    mapped = Vectorized(twin_of(members[0], common), len(members), **common)
+    data, more = _data(bundle.calls[0], rows)
+    stacked = tree.map_structure(lambda x: ops.stack([x] * len(members)), (data, more))
+    mapped(stacked[0], **stacked[1])
+    for weight, array in zip(mapped.weights, stack(members)):
+        weight.assign(array)
+    found = tree.flatten(mapped(stacked[0], **stacked[1]))
+    alone = zip(*(_alone(layer, data, more) for layer in members))
+    return all(_close(one, ops.stack(lanes)) for one, lanes in zip(found, alone))
+
+
+def _alone(layer: Any, data: Any, more: dict) -> list:
+    variables = layer.trainable_variables, layer.non_trainable_variables
+    return tree.flatten(layer.stateless_call(*variables, data, **more)[0])
+
+
+def _close(one: Any, other: Any) -> bool:
+    one, other = (ops.convert_to_numpy(ops.cast(x, "float32")) for x in (one, other))
+    scale = np.abs(other).max(initial=1e-30)
+    return one.shape == other.shape and np.abs(one - other).max(initial=0) <= TRIAL * scale
 
 
 def _first_line(error: Exception) -> str:
@@ -95,12 +126,12 @@ def _trial(layer: Any, data: Any, more: dict) -> Sequence[Any]:
     return state
 
 
-def _data(call: Call) -> tuple[Any, dict]:
+def _data(call: Call, rows: int = BATCH) -> tuple[Any, dict]:
     """Random arguments of a call: the first, and the tensors given by keyword."""
     random = np.random.default_rng(0)
 
     def one(value: Value) -> Any:
-        shape = (BATCH, *(UNKNOWN if size is None else size for size in value.shape[1:]))
+        shape = (rows, *(UNKNOWN if size is None else size for size in value.shape[1:]))
         fill = np.ones if value.dtype == "bool" else np.zeros  # a mask, or ids
         values = random.normal(size=shape) if "float" in value.dtype else fill(shape)
         return ops.convert_to_tensor(values, dtype=value.dtype)
