@@ -140,10 +140,16 @@ def _join(graph: Graph, plan: Plan, members: Sequence[Bundle]) -> str:
 def selection_notes(graph: Graph, plan: Plan) -> list[str]:
     """Which layers were taken for selections by what they do: nothing else says what they are."""
     rows = (row for bundle in plan.bundles for row in bundle.inputs)
-    read = {v.index for row in rows for v in row if v.index in plan.pieces}
-    made = [c for c in graph.calls if any(v.index in read for v in c.outputs)]
-    kept = (c.operation for c in made if isinstance(c.operation, layers.Layer))
-    names = [o.name for o in kept if not isinstance(o, STOCK_SELECTIONS)]
+    waiting = [v for row in rows for v in row if v.index in plan.pieces]
+    made = {}
+    while waiting:
+        call = graph.producer(waiting.pop())
+        if call is not None and call.index not in made:
+            made[call.index] = call
+            waiting += [v for v in call.inputs if v.index in plan.pieces]
+    kept = (made[index].operation for index in sorted(made))
+    kept = (o for o in kept if isinstance(o, layers.Layer) and not isinstance(o, STOCK_SELECTIONS))
+    names = list(dict.fromkeys(o.name for o in kept))
     if not names:
         return []
     more = f", … ({len(names)} in all)" if len(names) > 3 else ""

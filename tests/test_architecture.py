@@ -22,7 +22,7 @@ AREAS: dict[str, tuple[str, str]] = {
     "keras": ("_keras _backend", ""),
     "layers": ("layers", "keras"),
     "view": ("graph plan masks", "words keras"),
-    "lanes": ("lanes activations options", "words keras layers view"),
+    "lanes": ("lanes activations options apart", "words keras layers view"),
     "rules": ("kinds joins splits", "words keras layers view lanes"),
     "pieces": ("pieces", "words keras view lanes rules"),
     "matching": ("matching", "words keras view lanes rules pieces"),

@@ -75,8 +75,49 @@ def test_a_selection_in_inference_only_is_none():
     assert piece_of(pick) is None
 
 
-def test_unknown_sizes_are_not_tried():
-    assert piece_of(lambda x: x[:, 0], shape=(None, 3)) is None
+def test_values_of_every_size_must_come_through():
+    for limit in (1e-3, 1e-5):
+        assert piece_of(lambda x, e=limit: ops.where(ops.abs(x) < e, 0.0, x)[:, 3]) is None
+    assert piece_of(lambda x: ops.maximum(x, -1e9)[:, 3]) is None
+    assert piece_of(lambda x: ops.cast(ops.cast(x, "float16"), x.dtype)[:, 3]) is None
+
+
+@pytest.mark.parametrize(
+    ("function", "picks"),
+    [
+        (lambda x: x[:, :, 2], (None, None, 2, None)),
+        (lambda x: x[..., 1:3], (None, None, None, (1, 2))),
+        (lambda x: ops.take(x, [3, 0], axis=2)[..., 4], (None, None, (3, 0), 4)),
+    ],
+)
+def test_sizes_that_are_unknown_and_taken_whole(function, picks):
+    assert piece_of(function, shape=(None, 7, 5)) == (picks, ())
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x: x[:, 0],
+        lambda x: x[:, -1],
+        lambda x: x[:, :13],
+        lambda x: x[:, :500],  # all of a short one
+        lambda x: x[:, 1:],
+        lambda x: x[:, : ops.shape(x)[1] // 8 * 8],
+        lambda x: ops.flip(x, axis=1),
+    ],
+)
+def test_sizes_that_are_unknown_and_not_taken_whole(function):
+    assert piece_of(function, shape=(None, 7, 5)) is None
+
+
+def test_two_unknown_sizes():
+    shape = (None, None, 6)
+    assert piece_of(lambda x: x[..., 2:4], shape=shape) == ((None, None, None, (2, 3)), ())
+    assert piece_of(lambda x: x[:, :224, :224], shape=shape) is None
+
+
+def test_tensors_that_are_too_large_are_not_tried():
+    assert piece_of(lambda x: x[:, 0], shape=(2**13, 2**10)) is None
 
 
 def lambda_towers(pick, count=5):
@@ -159,6 +200,131 @@ def test_a_lambda_of_a_slice_of_a_lambda():
     lanes = [layers.Dense(3)(layers.Lambda(lambda t, k=i: t[:, k])(half)) for i in range(4)]
     fused, _ = assert_fuses(keras.Model(x, layers.Concatenate()(lanes)), layers=(4, 1))
     assert "Lambda" not in operation_names(fused)
+
+
+def test_a_slice_of_a_part_that_a_lambda_cut_is_named_with_it():
+    x = keras.Input((6, 7), name="x")
+    parts = layers.Lambda(lambda t: ops.split(t, 3, axis=1), name="cut")(x)
+    lanes = [layers.Dense(4)(part[:, i]) for part in parts for i in range(2)]
+    fused, report = assert_fuses(keras.Model(x, layers.Concatenate()(lanes)), layers=(6, 1))
+    assert "Lambda" not in operation_names(fused)
+    assert any("selections of a tensor: cut" in note for note in report.notes)
+
+
+def channel_slice(x, start, stop, axis):
+    return x[:, start:stop] if axis == 1 else x[..., start:stop]
+
+
+@pytest.mark.parametrize("shape", [(9, 8, 12), (None, None, 12)])
+def test_q08_r07_channel_groups_of_an_image(shape):
+    x = keras.Input(shape, name="x")
+    lanes = []
+    for start in range(0, 12, 3):
+        options = {"start": start, "stop": start + 3, "axis": 3}
+        group = layers.Lambda(channel_slice, arguments=options)(x)
+        lanes.append(layers.Conv2D(5, (3, 2), use_bias=False)(group))
+    fused, _ = assert_fuses(keras.Model(x, layers.Concatenate(axis=3)(lanes)), layers=(4, 1))
+    assert "Lambda" not in operation_names(fused)
+
+
+def test_r07_channel_groups_in_front():
+    x = keras.Input((6, 9, 8), name="x")
+    lanes = []
+    for start in range(0, 6, 2):
+        options = {"start": start, "stop": start + 2, "axis": 1}
+        group = layers.Lambda(channel_slice, arguments=options)(x)
+        lanes.append(layers.Dense(5)(layers.Flatten()(group)))
+    fused, _ = assert_fuses(keras.Model(x, layers.Concatenate()(lanes)))
+    assert "Lambda" not in operation_names(fused)
+
+
+def test_q22_a_slice_past_the_only_layer():
+    """One branch has a layer, the other none: nothing stands side by side."""
+    x = keras.Input((6, 5), name="x")
+    steps = layers.LSTM(3)(layers.Lambda(lambda t: t[:, :, :4])(x))
+    last = layers.Lambda(lambda t: t[:, :, -1])(x)
+    model = keras.Model(x, layers.Concatenate()([steps, last]))
+    fused, report = fuse_parallel_branches(model, policy=EVERYTHING, return_report=True)
+    assert not report.regions
+    assert operation_names(fused).count("Lambda") == 2
+
+
+@pytest.mark.parametrize("before", [layers.Permute((2, 1)), layers.Reshape((5, 7))])
+def test_slices_of_a_tensor_whose_axes_were_moved(before):
+    x = keras.Input((7, 5), name="x")
+    moved = before(x)
+    lanes = [layers.Dense(4)(layers.Lambda(lambda t, k=i: t[:, k])(moved)) for i in range(5)]
+    fused, _ = assert_fuses(keras.Model(x, layers.Concatenate()(lanes)), layers=(5, 1))
+    assert "Lambda" not in operation_names(fused)
+
+
+def test_axes_moved_within_the_lambda():
+    x = keras.Input((7, 5), name="x")
+    moved = [lambda t, k=i: ops.transpose(t, (0, 2, 1))[:, k] for i in range(5)]
+    lanes = [layers.Dense(4)(layers.Lambda(function)(x)) for function in moved]
+    fused, _ = assert_fuses(keras.Model(x, layers.Concatenate()(lanes)), layers=(5, 1))
+    assert "Lambda" not in operation_names(fused)
+
+
+def stays(layer_of):
+    """Five layers that slice, and do something beside it."""
+    x = keras.Input((5, 7), name="x")
+    made = [layer_of(i) for i in range(5)]
+    lanes = [layers.Dense(4)(layer(x)) for layer in made]
+    model = keras.Model(x, layers.Concatenate()(lanes))
+    fused = fuse_parallel_branches(model, policy=EVERYTHING, verify=False)
+    assert operation_names(fused).count(type(made[0]).__name__) == 5
+    return model, fused
+
+
+class Penalising(layers.Layer):
+    """A slice, and a loss."""
+
+    def __init__(self, column, **kwargs):
+        super().__init__(**kwargs)
+        self.column = column
+
+    def call(self, inputs):
+        self.add_loss(ops.sum(inputs[:, self.column] ** 2))
+        return inputs[:, self.column]
+
+
+def test_a_slice_that_adds_a_loss_stays():
+    model, fused = stays(Penalising)
+    x = np.random.default_rng(0).normal(size=(3, 5, 7)).astype("float32")
+    model(x), fused(x)
+    sums = [float(sum(map(ops.convert_to_numpy, m.losses))) for m in (model, fused)]
+    assert sums[0] > 1 and np.isclose(*sums, rtol=1e-5)
+
+
+def test_a_slice_that_draws_or_counts_stays_and_its_state_is_left_alone():
+    seeds = keras.random.SeedGenerator(4)
+    count = keras.Variable(0.0)
+
+    def draws(x):
+        keras.random.normal((2,), seed=seeds)
+        return x[:, 2]
+
+    def counts(x):
+        count.assign_add(1.0)
+        return x[:, 2]
+
+    before = np.array(seeds.state)
+    assert piece_of(draws) is None
+    assert piece_of(counts) is None
+    assert np.array_equal(before, np.array(seeds.state))
+    assert float(count.value) == 0
+
+
+def test_a_layer_given_a_list_of_one():
+    class First(layers.Layer):
+        def call(self, inputs):
+            return inputs[0][:, 2]
+
+    x = keras.Input((5, 7, 3))
+    graph = Graph.of(keras.Model(x, First()([x])))
+    (piece,) = pieces_of(graph, SPLITS).values()
+    assert piece.picks == (None, 2, None, None)
 
 
 def test_a_shifted_slice_is_caught():
