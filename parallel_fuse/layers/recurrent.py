@@ -154,7 +154,7 @@ class StackedRNN(keras.layers.Layer):
         template, sequences = self.template, self.directions[0].return_sequences
         if sequences:
             outputs = ops.transpose(outputs, (0, 2, 3, 1, 4))
-        found = ops.unstack(outputs, len(self.directions))
+        found = list(ops.unstack(outputs, len(self.directions)))
         if sequences and len(found) == 2:
             found[1] = ops.flip(found[1], 2)
         results = merged(found, getattr(template, "merge_mode", None))

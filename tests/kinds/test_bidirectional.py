@@ -68,6 +68,8 @@ def test_a_forward_layer_that_goes_backwards():
 
 @pytest.mark.parametrize("sequences", [False, True])
 def test_masks_of_each_lane(sequences):
+    if not sequences and keras.backend.backend() == "torch":
+        pytest.skip("Keras itself cannot run it: unrolled backwards over a mask")
     x = keras.Input((3, 5), dtype="int32")
     outputs = []
     for i in range(3):
