@@ -86,7 +86,7 @@ def _run(
     if _keras.takes_training(call.operation):
         kwargs["training"] = training
     try:
-        given = ops.convert_to_tensor(array, dtype=dtype)
+        given = _tensor(array, dtype)
         arguments = tree.map_structure(lambda value: given, call.args[0])
         outcome = call_apart(call.operation.call, arguments, **kwargs)
         found = [ops.convert_to_numpy(x) for x in tree.flatten(outcome.outputs)]
@@ -97,6 +97,12 @@ def _run(
     fits = all(x.ndim and x.size and len(x) == len(array) for x in found)
     given = ops.convert_to_numpy(given)
     return (given, found) if fits and all(x.dtype == given.dtype for x in found) else None
+
+
+def _tensor(array: Array, dtype: str) -> Any:
+    if dtype == "bfloat16":  # NumPy has none
+        return ops.convert_to_tensor(array, dtype=dtype)
+    return ops.convert_to_tensor(array.astype(dtype))  # JAX warns of a float64 that is asked for
 
 
 def _believable(call: Call, taken: Sequence[Array], shape: Shape) -> bool:
