@@ -27,6 +27,7 @@ from parallel_fuse.command.terminal import (
     tidy_end,
 )
 from parallel_fuse.command.writing import check_targets
+from parallel_fuse.policy import EVERYTHING
 
 if TYPE_CHECKING:
     from parallel_fuse.command.demo import Outcome
@@ -99,6 +100,13 @@ def explain(model: Path, portable: bool, opened: Opening) -> None:
 )
 @click.option("--overwrite", is_flag=True, help="Replace files that exist.")
 @click.option("--portable", is_flag=True, help="Stock Keras layers only in the output.")
+@click.option(
+    "--everything",
+    "policy",
+    flag_value=EVERYTHING,
+    type=click.UNPROCESSED,
+    help="Fuse what can be fused, also where that is known to be no faster.",
+)
 @click.option("--strict", is_flag=True, help="Fail if nothing fuses.")
 @click.option("--no-verify", is_flag=True, help="Do not compare the result with MODEL.")
 @reporting

@@ -23,11 +23,13 @@ from parallel_fuse.conversion.proof import BATCH_SIZES, prove
 from parallel_fuse.conversion.request import check_request
 from parallel_fuse.conversion.undone import undone
 from parallel_fuse.conversion.written import Written
+from parallel_fuse.policy import Policy
 from parallel_fuse.report import Report
 from parallel_fuse.targets import TARGETS, Operation, Options, Target
 from parallel_fuse.targets.base import Interface
 from parallel_fuse.targets.fresh import own_layers
 from parallel_fuse.verification.reference import first_line
+from parallel_fuse.verification.result import Verification
 
 Stage = Callable[[str], None]
 PathLike = str | os.PathLike[str]
@@ -47,6 +49,7 @@ def convert(
     quantize: str | None = None,
     representative_data: PathLike | None = None,
     portable: bool = False,
+    policy: Policy | None = None,
     strict: bool = False,
     verify: bool = True,
     overwrite: bool = False,
@@ -70,6 +73,7 @@ def convert(
         representative_data: real inputs, `.npz` by input name, rows first, or `.npy` for a single
             input. The proof runs on their first rows, too.
         portable: stock Keras layers only.
+        policy: what may fuse, as for `fuse_parallel_branches`.
         strict: fail if nothing fuses.
         verify: False leaves out the comparisons, of the fused model and of the written file.
         overwrite: replace a target or a report that exists.
@@ -110,6 +114,7 @@ def convert(
         verify=verify,
         verify_inputs=_inputs(original, rows),
         portable=portable,
+        policy=policy,
     )
     if strict and not report.changed:
         raise FileError(
@@ -141,12 +146,12 @@ def _write(
         temporary = stack.enter_context(replacing(job.target, overwrite=job.overwrite))
         job.on_stage(f"writing {job.target}")
         target.write(fused, temporary, options)
-        proof = None
+        proof = difference = None
         if job.verify:
             job.on_stage(f"opening it in {job.form.runtime}")
-            proof = _proven(job, original, temporary, target, options)
-        written = replace(_described(job, fused, report, temporary, target, options), proof=proof)
-        report = replace(report, file=written)
+            proof, difference = _proven(job, original, temporary, target, options)
+        written = _described(job, fused, report, temporary, target, options)
+        report = replace(report, file=replace(written, proof=proof, difference=difference))
         if job.report_path:
             place = stack.enter_context(replacing(job.report_path, overwrite=job.overwrite))
             text = REPORT_FORMATS[job.report_path.suffix](report)
@@ -154,7 +159,9 @@ def _write(
     return report
 
 
-def _proven(job: _Job, original: keras.Model, path: Path, target: Target, options: Options) -> Any:
+def _proven(
+    job: _Job, original: keras.Model, path: Path, target: Target, options: Options
+) -> tuple[Verification, float]:
     try:
         return prove(original, path, target, options, _inputs(original, options.representative))
     except FileError as error:  # the user knows the file by its final name only

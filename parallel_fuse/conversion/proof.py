@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import keras
+import numpy as np
 
 from parallel_fuse import _keras
 from parallel_fuse.command.exits import Exit, FileError
@@ -15,6 +16,7 @@ from parallel_fuse.verification.compare import Result, Trial, check_output
 from parallel_fuse.verification.precision import precision_of
 from parallel_fuse.verification.reference import Reference
 from parallel_fuse.verification.result import OutputCheck, Verification
+from parallel_fuse.verification.rounding import finite_size
 
 BATCH_SIZES = (1, 8)
 SEED = 0
@@ -22,11 +24,14 @@ SEED = 0
 
 def prove(
     original: keras.Model, path: Path, target: Target, options: Options, inputs: Any = None
-) -> Verification:
+) -> tuple[Verification, float]:
     """Runs the file at batch 1 and 8, opened once, and compares its outputs with the original's.
 
     The tolerance is that of `verify_equivalence`, measured on the original, with the epsilon of
     what the file computes in (`Target.precision`). 8 rows of `inputs` are used, or random ones.
+
+    Returns:
+        The comparison, and the largest difference of an output relative to its largest value.
 
     Raises:
         FileError: the file gives something else, or cannot be run.
@@ -40,6 +45,7 @@ def prove(
     checks = _judged(original, measured, trials)
     if not all(check.ok for check in checks):
         measured = reference.with_bounds(original, measured, SEED, reference.MORE_PAIRS)
+        reference.check_comparable(original, measured)
         checks = _judged(original, measured, trials)
     found = Verification(
         ok=all(check.ok for check in checks),
@@ -53,7 +59,18 @@ def prove(
     )
     if not found.ok:
         raise _differs(path, found)
-    return found
+    return found, max(map(_relative, trials), default=0.0)
+
+
+def _relative(trials: Sequence[Trial]) -> float:
+    """max |new - old| / max |old| of one output, over all samples; 0 for what is no number."""
+    pairs = [(t.expected.array, t.received.array) for t in trials]
+    if any(old.dtype.kind not in "fiu" for old, _ in pairs):
+        return 0.0
+    scale = max(finite_size(old).max(initial=0) for old, _ in pairs)
+    with np.errstate(invalid="ignore"):
+        worst = max(finite_size(new - old).max(initial=0) for old, new in pairs)
+    return float(worst / scale) if scale else 0.0
 
 
 def _received(

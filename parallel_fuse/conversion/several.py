@@ -1,7 +1,7 @@
 """Many files into one folder: what to do, what to skip, and what became of each."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,10 @@ from parallel_fuse.conversion.content import fingerprint
 from parallel_fuse.conversion.manifest import Entries, Entry
 
 # Options that change what comes out.
-LASTING = ("to", "quantize", "representative_data", "portable", "strict", "verify", "opened")
+LASTING = (
+    *("to", "quantize", "representative_data", "portable", "policy", "strict", "verify"),
+    "opened",
+)
 
 
 @dataclass(frozen=True)
@@ -94,6 +97,7 @@ def lasting_options(task: Task) -> dict[str, Any]:
     found = {name: known.get(name) for name in LASTING}
     data = found["representative_data"]
     found["representative_data"] = data and fingerprint(Path(data))
+    found["policy"] = found["policy"] and asdict(found["policy"])
     return {**found, "versions": _versions()}
 
 

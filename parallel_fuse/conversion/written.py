@@ -19,6 +19,7 @@ class Written:
         own_layers: classes of this package that are needed to load it.
         undone: which regions the format's converter took apart again.
         proof: the comparison with the original in the file's own runtime; None with `verify=False`.
+        difference: the largest one of an output, relative to the output's largest value.
     """
 
     path: str
@@ -32,20 +33,11 @@ class Written:
     own_layers: tuple[str, ...] = ()
     undone: tuple[str, ...] = ()
     proof: Any = None
+    difference: float | None = None
 
     @property
     def operation_count(self) -> int:
         return sum(self.operations.values())
-
-    @property
-    def difference(self) -> float | None:
-        """|written - original| where it came nearest to its tolerance, relative to the scale there.
-
-        The largest one over the outputs.
-        """
-        if self.proof is None:
-            return None
-        return max((relative(check) for check in self.proof.outputs), default=0.0)
 
     def to_text(self) -> str:
         lines = [self._headline(), self._names(), *self.undone, self._loading()]
@@ -91,11 +83,8 @@ class Written:
     def _proof(self) -> list[str]:
         if self.proof is None:
             return ["not proven: verify=False"]
-        return ["proven against the original:", *str(self.proof).splitlines()]
-
-
-def relative(check: Any) -> float:
-    return check.max_abs_error / check.scale if check.scale else 0.0
+        headline = f"proven against the original, relative difference {self.difference:.1e}:"
+        return [headline, *str(self.proof).splitlines()]
 
 
 def _bytes(size: int) -> str:

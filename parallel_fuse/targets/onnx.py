@@ -7,7 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import keras
+from keras import tree
 
+from parallel_fuse import _keras
 from parallel_fuse.command.exits import Exit, FileError
 from parallel_fuse.command.formats import FORMATS
 from parallel_fuse.targets.base import (
@@ -43,7 +45,15 @@ def write(model: keras.Model, path: Path, options: Options) -> None:
     with warnings.catch_warnings():
         # Keras asks NumPy for names that it is about to lose.
         warnings.filterwarnings("ignore", message=".*np.object.*", category=FutureWarning)
-        export(model, path, "onnx")
+        export(model, path, "onnx", input_signature=[_signature(model)])
+
+
+def _signature(model: keras.Model) -> Any:
+    """What Keras finds out by itself for a model that was called before, and for no other."""
+    return tree.map_structure(
+        lambda t: keras.InputSpec(shape=(None, *t.shape[1:]), dtype=t.dtype, name=t.name),
+        _keras.structures(model)[0],
+    )
 
 
 def run(

@@ -2,6 +2,7 @@
 
 import warnings
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -29,7 +30,9 @@ FORM = next(one for one in FORMATS if one.name == "tflite")
 def write(model: keras.Model, path: Path, options: Options) -> None:
     """`model.export(format="litert")`; the fused products stay in one piece."""
     # Some releases take a product with constant factors apart again unless told not to.
-    export(model, path, "litert", unfold_batchmatmul=False, **_quantization(model, options))
+    quantization = _quantization(model, options)
+    with _without_notice():
+        export(model, path, "litert", unfold_batchmatmul=False, **quantization)
 
 
 def _quantization(model: keras.Model, options: Options) -> dict[str, Any]:
@@ -77,10 +80,16 @@ def _opened(path: Path) -> Any:
         return Interpreter(model_path=str(path))
     import tensorflow as tf
 
-    with warnings.catch_warnings():
-        # It says that it will move to a package of its own.
-        warnings.filterwarnings("ignore", message=r"\s*Warning: tf.lite.Interpreter is deprecated")
+    with _without_notice():
         return tf.lite.Interpreter(model_path=str(path))
+
+
+@contextmanager
+def _without_notice() -> Iterator[None]:
+    """TensorFlow's interpreter says that it will move to a package of its own."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message=r"\s*Warning: tf.lite.Interpreter is deprecated")
+        yield
 
 
 def _has_litert() -> bool:

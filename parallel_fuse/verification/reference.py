@@ -58,7 +58,7 @@ def measure(
     reference = Reference(samples, results, precision or precision_of(model))
     _check_repeats(model, reference)
     reference = with_bounds(model, reference, seed, PAIRS)
-    _check_comparable(model, reference)
+    check_comparable(model, reference)
     return reference
 
 
@@ -142,7 +142,8 @@ def _alike(old: Result, new: Result, relative: float) -> bool:
     return np.allclose(old.array, new.array, rtol=0, atol=relative * scale, equal_nan=True)
 
 
-def _check_comparable(model: keras.Model, reference: Reference) -> None:
+def check_comparable(model: keras.Model, reference: Reference) -> None:
+    """Raises NotVerifiedError where the tolerances are as large as the values."""
     outputs = zip(*reference.results)
     for name, bound, results in zip(_keras.names(model)[1], reference.bounds, outputs):
         if bound is None or not results[-1].array.size:
