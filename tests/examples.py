@@ -57,7 +57,7 @@ EXAMPLES: dict[str, tuple[Shape, Branch]] = {
     "RMSNormalization": ((4, 3), lambda x: _rms()(x)),
     "LSTM": ((4, 3), lambda x: layers.LSTM(5)(x)),
     "Bidirectional": ((4, 3), lambda x: layers.Bidirectional(layers.SimpleRNN(2))(x)),
-    "Embedding": ((4,), lambda x: layers.Embedding(9, 3)(ops.cast(ops.abs(x), "int32"))),
+    "Embedding": ((4,), lambda x: layers.Embedding(9, 3)(ops.cast(ops.mod(x, 9.0), "int32"))),
     "UnitNormalization": ((4, 3), lambda x: layers.UnitNormalization()(x)),
     "DepthwiseConv1D": ((7, 3), lambda x: layers.DepthwiseConv1D(2, depth_multiplier=2)(x)),
     "SeparableConv2D": ((5, 6, 3), lambda x: layers.SeparableConv2D(4, (3, 2))(x)),

@@ -50,7 +50,7 @@ STEPS: dict[str, tuple[range, Callable[[Any, int], Any]]] = {
     "the last step": (range(3, 5), lambda x, n: x[:, -1 if n else 0]),
     "a part": (range(3, 4), lambda x, n: x[:, -2:] if n else x[:, :1]),
     "EinsumDense": (range(3, 4), lambda x, n: layers.EinsumDense("abc,cd->abd", (None, 2 + n))(x)),
-    "GroupNormalization": (range(2, 4), lambda x, n: layers.GroupNormalization(-1)(x)),
+    "GroupNormalization": (range(3, 4), lambda x, n: layers.GroupNormalization(1)(x)),
     "DepthwiseConv1D": (range(3, 4), lambda x, n: layers.DepthwiseConv1D(2, padding="same")(x)),
     "SeparableConv1D": (range(3, 4), lambda x, n: layers.SeparableConv1D(3, 2, padding="same")(x)),
     "Conv1DTranspose": (range(3, 4), lambda x, n: layers.Conv1DTranspose(3, 2, 1 + n % 2)(x)),
