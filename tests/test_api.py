@@ -66,7 +66,8 @@ def data(outputs=((2,),), rows=8):
 def test_public_names():
     assert parallel_fuse.__all__ == [
         "JOINS", "KINDS", "SPLITS", "ConversionError", "NotEquivalentError", "ParallelFuseError",
-        "UnsupportedModelError", "explain", "fuse_parallel_branches", "verify_equivalence",
+        "UnsupportedModelError", "convert", "explain", "fuse_parallel_branches",
+        "verify_equivalence",
     ]  # fmt: skip
     for name in parallel_fuse.__all__:
         assert getattr(parallel_fuse, name) is not None
