@@ -103,12 +103,7 @@ MISSES = {
     "dtype policy float64, its siblings float32": lambda i: layers.Dense(
         4, dtype="float64" if i == 1 else "float32"
     ),
-    "no rule for the class Odd": lambda i: Odd(4) if i < 2 else layers.Dense(4),
 }
-
-
-class Odd(layers.Dense):
-    """A subclass may compute anything."""
 
 
 @pytest.mark.parametrize("reason", MISSES)
@@ -142,10 +137,10 @@ def test_values_as_a_person_would_write_them():
 
 def test_many_layers_of_one_reason_are_one_line():
     x = keras.Input((9, 7), name="x")
-    h = [layers.Flatten()(layers.LSTM(2)(ops.expand_dims(s, 1))) for s in slices(x, 9)]
+    h = [layers.Flatten()(layers.ConvLSTM1D(2, 1)(s[:, None, None])) for s in slices(x, 9)]
     report = explain(keras.Model(x, layers.Concatenate()(h)))
     (line,) = [str(miss) for miss in report.rejections if "LSTM" in miss.reason]
-    assert line == "lstm, lstm_1, lstm_2, …: no rule for the class LSTM"
+    assert line.endswith(", …: no rule for the class ConvLSTM1D")
 
 
 def test_strict_raises_with_a_reason():

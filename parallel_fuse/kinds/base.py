@@ -199,7 +199,7 @@ def _of_inner(config: Any) -> Any:
 def freeze(value: Any) -> Hashable:
     """A hashable twin of a configuration value."""
     if isinstance(value, dict) and {"class_name", "config"} <= value.keys():
-        return value["class_name"], freeze(_of_inner(value["config"]))
+        value = {**value, "config": _of_inner(value["config"]), "build_config": None}
     if isinstance(value, dict):
         return tuple((key, freeze(item)) for key, item in sorted(value.items()))
     if isinstance(value, (list, tuple)):
