@@ -150,19 +150,20 @@ def selection_notes(graph: Graph, plan: Plan) -> list[str]:
     kept = (made[index].operation for index in sorted(made))
     kept = (o for o in kept if isinstance(o, layers.Layer) and not isinstance(o, STOCK_SELECTIONS))
     names = list(dict.fromkeys(o.name for o in kept))
-    if not names:
-        return []
-    more = f", … ({len(names)} in all)" if len(names) > 3 else ""
-    return [f"recognised by what they do as selections of a tensor: {', '.join(names[:3])}{more}"]
+    return _note("recognised by what they do as selections of a tensor", names)
 
 
 def opening_notes(graph: Graph) -> list[str]:
     """Which custom layers vanished, because their branches fused."""
-    names = graph.opened
+    return _note("opened, the layers inside are the model's own now", graph.opened)
+
+
+def _note(what: str, names: Sequence[str]) -> list[str]:
+    """One note on the layers of these names; none where there are none."""
     if not names:
         return []
     more = f", … ({len(names)} in all)" if len(names) > 3 else ""
-    return [f"opened, the layers inside are the model's own now: {', '.join(names[:3])}{more}"]
+    return [f"{what}: {', '.join(names[:3])}{more}"]
 
 
 def padding_notes(plan: Plan) -> list[str]:

@@ -13,7 +13,8 @@ from keras import ops
 from parallel_fuse.graph import Call, Graph, Value
 from parallel_fuse.lanes import Lanes, Layout, pick
 from parallel_fuse.plan import Piece
-from parallel_fuse.splits.base import Split, rule_for
+from parallel_fuse.rulebook import rule_for
+from parallel_fuse.splits.base import Split
 
 Pick = None | int | tuple[int, ...]
 

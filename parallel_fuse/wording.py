@@ -1,4 +1,4 @@
-"""Configuration values as a person would write them, for the reasons in a report."""
+"""Configuration values and errors as a person would write them, for the reasons in a report."""
 
 from typing import Any
 
@@ -6,6 +6,11 @@ from typing import Any
 def shown(attribute: str, value: Any) -> str:
     """The value of one attribute of a signature."""
     return _arguments(value) if attribute == "call arguments" else _shown(value)
+
+
+def first_line(error: Exception) -> str:
+    """Of its message, or its class where it says nothing."""
+    return next(iter(str(error).strip().splitlines()), type(error).__name__)
 
 
 def _shown(value: Any) -> str:

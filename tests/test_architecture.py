@@ -21,7 +21,7 @@ AREAS: dict[str, tuple[str, str]] = {
     "words": ("errors policy plain wording", ""),
     "keras": ("_keras _backend", ""),
     "layers": ("layers", "keras"),
-    "view": ("graph plan masks", "words keras"),
+    "view": ("graph plan masks rulebook", "words keras"),
     "lanes": ("lanes activations options apart", "words keras layers view"),
     "rules": ("kinds joins splits", "words keras layers view lanes"),
     "pieces": ("pieces", "words keras view lanes rules"),

@@ -38,7 +38,8 @@ FORMATS = (
     Format("tflite", ".tflite", "LiteRT", "tflite"),
     Format("onnx", ".onnx", "ONNX Runtime", "onnx", ("onnx", "tf2onnx"), ("onnx", "onnxruntime")),
 )
-NAMES = tuple(one.name for one in FORMATS)
+BY_NAME = {one.name: one for one in FORMATS}
+NAMES = tuple(BY_NAME)
 
 
 def format_of(target: Path, to: str | None) -> Format:
@@ -48,7 +49,7 @@ def format_of(target: Path, to: str | None) -> Format:
         FileError: neither says one, or they contradict each other.
     """
     by_suffix = next((one for one in FORMATS if one.suffix == target.suffix), None)
-    chosen = next((one for one in FORMATS if one.name == to), by_suffix)
+    chosen = BY_NAME.get(to, by_suffix)
     if to is not None and to not in NAMES:
         raise FileError(
             Exit.USAGE,

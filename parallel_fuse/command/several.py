@@ -14,7 +14,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from parallel_fuse.command.exits import Exit, FileError
-from parallel_fuse.command.formats import FORMATS, Format, check_installed
+from parallel_fuse.command.formats import BY_NAME, Format, check_installed
 from parallel_fuse.command.terminal import Opening, one_line, start_keras
 from parallel_fuse.conversion import several
 from parallel_fuse.conversion.content import fingerprint
@@ -26,7 +26,7 @@ WIDTH = 160  # of the table where there is no terminal to ask
 
 def fuse(models: Sequence[Path], folder: Path, opened: Opening, jobs: int, **options: Any) -> None:
     """Convert all models into the folder, print the table, and exit with 15 if any failed."""
-    form = next(one for one in FORMATS if one.name == (options["to"] or "keras"))
+    form = BY_NAME[options["to"] or "keras"]
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")  # the workers inherit it
     _check(form, options)
     targets = several.targets_of(models, folder, form)

@@ -4,7 +4,7 @@ A bundle needs a lowering that fits. A region (bundles that hand lanes to one an
 bundles together must be emittable: each contracted to one vertex, the graph must have an order.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from graphlib import CycleError, TopologicalSorter
 from math import floor
 
@@ -66,7 +66,7 @@ class _Choice:
     def choose_lowerings(self) -> None:
         for bundle in list(self.standing.values()):
             if key_of(bundle) not in self.families:
-                self._settle((bundle,), lambda family: self._lowerings(family[0])[0])
+                self._settle((bundle,), lambda family: next(self._lowerings(family[0])))
         for family in list(self.families.values()):
             self._settle(family, self._for_family)
 
@@ -81,10 +81,10 @@ class _Choice:
 
     def _for_family(self, family: Family) -> Lowering:
         check_complete(self.graph, family)
-        return common_lowering(family, self._lowerings)
+        return common_lowering(family, lambda bundle: list(self._lowerings(bundle)))
 
-    def _lowerings(self, bundle: Bundle) -> list[Lowering]:
-        """Those that fit, the preferred first.
+    def _lowerings(self, bundle: Bundle) -> Iterator[Lowering]:
+        """Those that fit, the preferred first. Asked one by one: to accept may take a trial.
 
         Raises:
             Reject: there is none.
@@ -94,18 +94,19 @@ class _Choice:
             raise Reject(f"its mask is picked up by {reader}")
         if bundle.size < self.policy.min_lanes:
             raise Reject(f"{bundle.size} lanes, the policy asks for {self.policy.min_lanes}")
-        found, reasons = [], []
+        found, reasons = False, []
         for lowering in (ONE_LAYER,) if bundle.one_layer else bundle.kind.lowerings:
             if lowering.shared and not bundle.shared:
                 continue
             try:
                 self._check(lowering, bundle)
-                found.append(lowering)
             except Reject as reject:
                 reasons.append(f"{lowering.name}: {reject.reason}")
+                continue
+            found = True
+            yield lowering
         if not found:
             raise Reject("; ".join(reasons) or "no lowering for these lanes")
-        return found
 
     def _check(self, lowering: Lowering, bundle: Bundle) -> None:
         if self.policy.portable and not lowering.portable:

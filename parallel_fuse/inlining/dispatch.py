@@ -53,13 +53,13 @@ def call(function: Any, args: tuple, kwargs: dict) -> Any:
     translated = FUNCTIONS.get(name.removeprefix("_").removesuffix("_dispatch"))
     if translated is None:
         raise Reject(f"TensorFlow's {name} has no translation")
-    bound = inspect.signature(function).bind(*args, **kwargs)
-    defaults = {p.name: p.default for p in inspect.signature(function).parameters.values()}
+    signature = inspect.signature(function)
+    bound, parameters = signature.bind(*args, **kwargs), signature.parameters.values()
+    defaults = {p.name: p.default for p in parameters}
     given = {k: v for k, v in bound.kwargs.items() if k != "name" and v is not defaults.get(k)}
-    names = list(inspect.signature(function).parameters)
-    if any(p.kind is p.VAR_POSITIONAL for p in inspect.signature(function).parameters.values()):
+    if any(p.kind is p.VAR_POSITIONAL for p in parameters):
         return translated(*bound.args, **given)
-    named = {k: v for k, v in zip(names, bound.args) if k != "name" and v is not defaults[k]}
+    named = {k: v for k, v in zip(defaults, bound.args) if k != "name" and v is not defaults[k]}
     try:
         return translated(**{**named, **given})
     except TypeError as error:

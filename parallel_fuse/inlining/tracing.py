@@ -22,6 +22,7 @@ from parallel_fuse.errors import Reject
 from parallel_fuse.inlining.dispatch import tensorflow_on_symbols
 from parallel_fuse.rebuilding.clone import clone_layer
 from parallel_fuse.rebuilding.state import copy_state
+from parallel_fuse.wording import first_line
 
 Layer = keras.layers.Layer
 Specs = Any  # a nest of KerasTensors
@@ -70,7 +71,7 @@ def _twin(layer: Layer, specs: Specs) -> Layer:
         twin(tree.map_structure(lambda s: keras.Input(batch_shape=s.shape, dtype=s.dtype), specs))
         copy_state(layer, twin)
     except Exception as error:  # noqa: BLE001 - a custom layer may fail in any way it likes
-        raise Reject(f"cannot be cloned: {_first_line(error)}") from None
+        raise Reject(f"cannot be cloned: {first_line(error)}") from None
     return twin
 
 
@@ -86,11 +87,7 @@ def _traced(twin: Layer, name: str, specs: Specs, training: bool | None) -> kera
     except Reject:
         raise
     except Exception as error:  # noqa: BLE001 - a custom layer may fail in any way it likes
-        raise Reject(f"its call does not run on symbolic tensors: {_first_line(error)}") from None
-
-
-def _first_line(error: Exception) -> str:
-    return next(iter(str(error).strip().splitlines()), type(error).__name__)
+        raise Reject(f"its call does not run on symbolic tensors: {first_line(error)}") from None
 
 
 def _form(model: keras.Model) -> list[Hashable]:

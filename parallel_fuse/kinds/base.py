@@ -118,18 +118,6 @@ class Kind:
     takes: Callable[[Call], bool] | None = None
 
 
-def rule_for(kinds: Sequence[Kind]) -> Callable[[Call], Kind | None]:
-    """call → its kind: by its exact class, or the first that takes it."""
-    by_class = {cls: kind for kind in reversed(kinds) for cls in kind.handles}
-    others = [kind for kind in kinds if kind.takes is not None]
-
-    def find(call: Call) -> Kind | None:
-        exact = by_class.get(type(call.operation))
-        return exact or next((kind for kind in others if kind.takes(call)), None)
-
-    return find
-
-
 # Attributes that say how a layer came to be, not what it computes.
 HISTORY = frozenset(
     """name trainable dtype activation seed kernel_initializer bias_initializer gamma_initializer

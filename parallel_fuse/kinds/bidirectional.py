@@ -9,6 +9,7 @@ are unless a `backward_layer` of its own was given.
 """
 
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from keras import layers
@@ -56,12 +57,8 @@ def _backwards(wrapper: layers.Bidirectional) -> tuple[bool, ...]:
     return tuple(one.go_backwards for one in directions_of(wrapper))
 
 
-def build(bundle: Bundle, layout: Layout, common: dict) -> StackedRNN:
-    return StackedRNN(whole_template(bundle, common), bundle.size, **common)
-
-
-def build_shared(bundle: Bundle, layout: Layout, common: dict) -> StackedRNN:
-    return StackedRNN(whole_template(bundle, common), bundle.size, shared=True, **common)
+def build(bundle: Bundle, layout: Layout, common: dict, shared: bool = False) -> StackedRNN:
+    return StackedRNN(whole_template(bundle, common), bundle.size, shared=shared, **common)
 
 
 def whole_template(bundle: Bundle, common: dict) -> layers.Bidirectional:
@@ -75,7 +72,7 @@ def whole_template(bundle: Bundle, common: dict) -> layers.Bidirectional:
 BIDIRECTIONAL = Kind(
     handles=(layers.Bidirectional,),
     signature=signature,
-    lowerings=(replace(SHARED, build=build_shared), replace(STACKED, build=build)),
+    lowerings=(replace(SHARED, build=partial(build, shared=True)), replace(STACKED, build=build)),
     keywords=("mask", "initial_state"),
     several=True,
 )

@@ -21,6 +21,7 @@ from parallel_fuse.kinds.weights import (
     bias_option,
     kernels_and_biases,
     side_by_side,
+    stacked,
     taken_apart,
     uses_bias,
 )
@@ -86,7 +87,7 @@ def widths(bundle: Bundle) -> tuple[int, ...]:
 
 def stack_batched(members) -> list[np.ndarray]:
     """(M, n, k) and, as EinsumDense builds it, (M, 1, …, 1, k): reshaped on assignment."""
-    return [np.stack(column) for column in zip(*kernels_and_biases(members))]
+    return stacked(kernels_and_biases(members))
 
 
 def unstack_batched(arrays, count: int) -> list[list[np.ndarray]]:

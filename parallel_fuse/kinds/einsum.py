@@ -7,12 +7,12 @@
 
 from string import ascii_letters
 
-import numpy as np
 from keras import layers
 
 from parallel_fuse.errors import Reject
 from parallel_fuse.graph import Call
 from parallel_fuse.kinds.base import Kind, Lowering, config_signature, twin_of
+from parallel_fuse.kinds.weights import stacked, unstacked
 from parallel_fuse.lanes import LEADING, Layout
 from parallel_fuse.plan import Bundle
 
@@ -60,11 +60,7 @@ def _letters(equation: str, bundle: Bundle) -> tuple[str, str, str, str]:
 
 
 def stack(members) -> list:
-    return [np.stack(column) for column in zip(*(one.get_weights() for one in members))]
-
-
-def unstack(arrays, count: int) -> list:
-    return [[array[i] for array in arrays] for i in range(count)]
+    return stacked(one.get_weights() for one in members)
 
 
 BATCHED = Lowering(
@@ -72,7 +68,7 @@ BATCHED = Lowering(
     layouts=lambda bundle: (LEADING,),
     build=build,
     stack=stack,
-    unstack=unstack,
+    unstack=unstacked,
     kernels=3,  # product, bias, activation
 )
 

@@ -8,6 +8,8 @@ Masks, initial states and returned states are lanes, too. Dropout draws for each
 other numbers than the lanes did. Assumes that no state outlives the call.
 """
 
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import keras
@@ -100,12 +102,8 @@ def template(layer: Any, common: dict) -> Any:
     return twin_of(layer, {**common, "name": layer.name}, **changes)
 
 
-def build(bundle: Bundle, layout: Layout, common: dict) -> StackedRNN:
-    return StackedRNN(template(bundle.layers[0], common), bundle.size, **common)
-
-
-def build_shared(bundle: Bundle, layout: Layout, common: dict) -> StackedRNN:
-    return StackedRNN(template(bundle.layers[0], common), bundle.size, shared=True, **common)
+def build(bundle: Bundle, layout: Layout, common: dict, shared: bool = False) -> StackedRNN:
+    return StackedRNN(template(bundle.layers[0], common), bundle.size, shared=shared, **common)
 
 
 def stack(members) -> list[np.ndarray]:
@@ -141,20 +139,6 @@ def unstack_shared(arrays, count: int) -> list[list[np.ndarray]]:
     return unstack([np.swapaxes(kernel, 0, 1), *rest], count)
 
 
-SHARED = Lowering(
-    name="stacked-rnn-shared",
-    layouts=lambda bundle: None,
-    build=build_shared,
-    stack=stack_shared,
-    unstack=unstack_shared,
-    makes=lambda bundle, layout: LEADING,
-    accepts=own_noise,
-    pays=pays,
-    shared=True,
-    portable=False,
-    any_shape=True,
-)
-
 STACKED = Lowering(
     name="stacked-rnn",
     layouts=lambda bundle: (LEADING,),
@@ -165,6 +149,17 @@ STACKED = Lowering(
     pays=pays,
     portable=False,
     any_shape=True,
+)
+
+SHARED = replace(
+    STACKED,
+    name="stacked-rnn-shared",
+    layouts=lambda bundle: None,
+    build=partial(build, shared=True),
+    stack=stack_shared,
+    unstack=unstack_shared,
+    makes=lambda bundle, layout: LEADING,
+    shared=True,
 )
 
 RECURRENT = Kind(

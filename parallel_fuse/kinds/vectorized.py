@@ -11,6 +11,7 @@ training says whether that is so.
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -21,10 +22,12 @@ from parallel_fuse.activations import activation_of
 from parallel_fuse.errors import Reject
 from parallel_fuse.graph import Call, Value
 from parallel_fuse.kinds.base import Kind, Lowering, config_signature, twin_of
+from parallel_fuse.kinds.weights import stacked, unstacked
 from parallel_fuse.lanes import LEADING, Layout
 from parallel_fuse.layers.vectorized import Vectorized
 from parallel_fuse.plan import Bundle
 from parallel_fuse.policy import Policy
+from parallel_fuse.wording import first_line
 
 MANY, SMALL = 8, 4096  # lanes; parameters of one lane
 LOOPS = (layers.RNN, layers.Bidirectional)  # a mapped loop does not run under XLA
@@ -75,7 +78,7 @@ def check_by_trial(bundle: Bundle) -> None:
         after = _trial(layer, data, more)
         alike = all(_mapped_alike(bundle, rows) for rows in (1, BATCH))
     except Exception as error:  # noqa: BLE001 - a user's code may fail in any way
-        raise Reject(f"a trial failed: {_first_line(error)}") from None
+        raise Reject(f"a trial failed: {first_line(error)}") from None
     if any((np.array(a) != b).any() for a, b in zip(after, state)):
         raise Reject("keeps state or draws random numbers in training")
     if not alike:
@@ -110,10 +113,6 @@ def _close(one: Any, other: Any) -> bool:
     return one.shape == other.shape and np.abs(one - other).max(initial=0) <= TRIAL * scale
 
 
-def _first_line(error: Exception) -> str:
-    return next(iter(str(error).strip().splitlines()), type(error).__name__)
-
-
 def _trial(layer: Any, data: Any, more: dict) -> Sequence[Any]:
     """The state after one call in training. The layer itself is not changed."""
     keywords = {"training": True} if _keras.takes_training(layer) else {}
@@ -140,30 +139,20 @@ def _data(call: Call, rows: int = BATCH) -> tuple[Any, dict]:
     return tree.map_structure(one, (call.args[0], more))
 
 
-def build(bundle: Bundle, layout: Layout, common: dict) -> Vectorized:
+def build(bundle: Bundle, layout: Layout, common: dict, shared: bool = False) -> Vectorized:
     first = bundle.layers[0]
     template = twin_of(first, {**common, "name": first.name})
-    return Vectorized(template, bundle.size, **common)
-
-
-def build_shared(bundle: Bundle, layout: Layout, common: dict) -> Vectorized:
-    first = bundle.layers[0]
-    template = twin_of(first, {**common, "name": first.name})
-    return Vectorized(template, bundle.size, shared=True, **common)
+    return Vectorized(template, bundle.size, shared=shared, **common)
 
 
 def stack(members) -> list:
     """Weights that are trained first, as a layer lists its own."""
-    return [np.stack(column) for column in zip(*map(_weights, members))]
+    return stacked(map(_weights, members))
 
 
 def _weights(layer: Any) -> list:
     weights = [*layer.trainable_weights, *layer.non_trainable_weights]
     return [ops.convert_to_numpy(weight) for weight in weights]
-
-
-def unstack(arrays, count: int) -> list:
-    return [[array[i] for array in arrays] for i in range(count)]
 
 
 def pays(bundle: Bundle, policy: Policy) -> None:
@@ -179,7 +168,7 @@ MAPPED = Lowering(
     layouts=lambda bundle: (LEADING,),
     build=build,
     stack=stack,
-    unstack=unstack,
+    unstack=unstacked,
     accepts=check_by_trial,
     pays=pays,
     kernels=3,  # operations of the class's own, how many is not known
@@ -195,7 +184,7 @@ VECTORIZED = Kind(
             MAPPED,
             name="vectorized-map-shared",
             layouts=lambda bundle: None,
-            build=build_shared,
+            build=partial(build, shared=True),
             makes=lambda bundle, layout: LEADING,
             shared=True,
         ),

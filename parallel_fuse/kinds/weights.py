@@ -1,4 +1,4 @@
-"""Weights of M layers laid side by side along their last axis, and taken apart again."""
+"""Weights of M layers as one, and taken apart again: stacked, or side by side."""
 
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -28,6 +28,16 @@ def kernel_and_bias(one: Any, bias: bool) -> Arrays:
 def kernels_and_biases(members: Sequence[Any]) -> list[Arrays]:
     bias = uses_bias(members)
     return [kernel_and_bias(one, bias) for one in members]
+
+
+def stacked(lanes: Iterable[Arrays]) -> Arrays:
+    """With the lanes along a new first axis."""
+    return [np.stack(column) for column in zip(*lanes)]
+
+
+def unstacked(arrays: Arrays, count: int) -> list[Arrays]:
+    """The inverse of `stacked`."""
+    return [[array[i] for array in arrays] for i in range(count)]
 
 
 def side_by_side(lanes: Iterable[Arrays]) -> Arrays:

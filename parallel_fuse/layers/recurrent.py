@@ -2,20 +2,20 @@
 then one loop over time for all lanes.
 """
 
-from types import SimpleNamespace
 from typing import Any
 
 import keras
 from keras import layers, ops
 
 from parallel_fuse.layers._recurrence import GATES, STATES, over_time, step_of
+from parallel_fuse.layers._template import OfTemplate
 
 Tensor = Any
 Shape = tuple[int | None, ...]
 
 
 @keras.saving.register_keras_serializable(package="parallel_fuse")
-class StackedRNN(keras.layers.Layer):
+class StackedRNN(OfTemplate):
     """M LSTM, GRU or SimpleRNN layers, or M Bidirectional ones, with weights of their own.
 
     Input shape: (M, batch, time, features), or (batch, time, features) with `shared`; `mask` and
@@ -30,20 +30,10 @@ class StackedRNN(keras.layers.Layer):
     """
 
     def __init__(self, template: Any, count: int, shared: bool = False, **kwargs):
-        super().__init__(**kwargs)
-        if not isinstance(template, keras.layers.Layer):
-            template = keras.saving.deserialize_keras_object(template)
-        # In a namespace, out of the sight of Keras: it is never built.
-        self.hidden = SimpleNamespace(template=template)
-        self.count = count
-        self.shared = shared
+        super().__init__(template, count, shared, **kwargs)
         cell = self.directions[0].cell
         if cell.dropout or cell.recurrent_dropout:
             self.seed_generator = keras.random.SeedGenerator(cell.seed)
-
-    @property
-    def template(self) -> keras.layers.Layer:
-        return self.hidden.template
 
     @property
     def directions(self) -> tuple[Any, ...]:
@@ -177,11 +167,6 @@ class StackedRNN(keras.layers.Layer):
     def compute_mask(self, inputs, previous_mask):
         """Lanes carry none."""
         return
-
-    def get_config(self):
-        template = keras.saving.serialize_keras_object(self.template)
-        shared = {"template": template, "count": self.count, "shared": self.shared}
-        return {**super().get_config(), **shared}
 
 
 def directions_of(layer: Any) -> tuple[Any, ...]:

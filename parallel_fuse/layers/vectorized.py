@@ -1,15 +1,16 @@
 """M layers of any class as one: the class's own `call`, mapped over stacked weights."""
 
-import inspect
-from types import SimpleNamespace
 from typing import Any
 
 import keras
 from keras import ops, tree
 
+from parallel_fuse import _keras
+from parallel_fuse.layers._template import OfTemplate
+
 
 @keras.saving.register_keras_serializable(package="parallel_fuse")
-class Vectorized(keras.layers.Layer):
+class Vectorized(OfTemplate):
     """Runs `template.call` once for all lanes, by `keras.ops.vectorized_map`.
 
     Input shape: (M, batch, …), or (batch, …) with `shared`; a list of such tensors if the
@@ -21,19 +22,6 @@ class Vectorized(keras.layers.Layer):
         count: M.
         shared: all lanes read one tensor, which has no lane axis.
     """
-
-    def __init__(self, template: Any, count: int, shared: bool = False, **kwargs):
-        super().__init__(**kwargs)
-        if not isinstance(template, keras.layers.Layer):
-            template = keras.saving.deserialize_keras_object(template)
-        # In a namespace, out of the sight of Keras: its own weights are those of no lane.
-        self.hidden = SimpleNamespace(template=template)
-        self.count = count
-        self.shared = shared
-
-    @property
-    def template(self) -> keras.layers.Layer:
-        return self.hidden.template
 
     def build(self, input_shape):
         nested = isinstance(input_shape[0], (tuple, list))
@@ -70,7 +58,7 @@ class Vectorized(keras.layers.Layer):
         return tree.map_structure(stacked, lane)
 
     def call(self, inputs, training=None, mask=None, initial_state=None):
-        keywords = {"training": training} if self._template_takes_training() else {}
+        keywords = {"training": training} if _keras.takes_training(self.template) else {}
         data = (inputs, _given(mask=mask, initial_state=initial_state))
         states = self.template.non_trainable_variables
 
@@ -84,14 +72,6 @@ class Vectorized(keras.layers.Layer):
         own = [ops.convert_to_tensor(w) for w in self.own]
         fixed = [ops.convert_to_tensor(w) for w in self.fixed if w is not None]
         return ops.vectorized_map(lane, (own, fixed, () if self.shared else data))
-
-    def _template_takes_training(self) -> bool:
-        return "training" in inspect.signature(self.template.call).parameters
-
-    def get_config(self):
-        template = keras.saving.serialize_keras_object(self.template)
-        shared = {"template": template, "count": self.count, "shared": self.shared}
-        return {**super().get_config(), **shared}
 
 
 def as_list(shapes: Any) -> list:

@@ -15,11 +15,12 @@ from keras import tree
 from parallel_fuse.activations import activation_of
 from parallel_fuse.errors import Reject
 from parallel_fuse.graph import Call, Graph, Value
-from parallel_fuse.kinds.base import Kind, freeze, rule_for
+from parallel_fuse.kinds.base import Kind, freeze
 from parallel_fuse.masks import picks_up_masks
 from parallel_fuse.matching.sizes import Sizes
 from parallel_fuse.options import check_options
 from parallel_fuse.plan import Piece
+from parallel_fuse.rulebook import rule_for
 
 _LEFT_OPEN = ("mask", "training")
 

@@ -1,6 +1,6 @@
 """The protocol of a split: an operation whose outputs are selections of its input."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from parallel_fuse.graph import Call
@@ -22,18 +22,6 @@ class Split:
     handles: tuple[type, ...]
     pieces: Callable[[Call], dict[int, Piece]]
     takes: Callable[[Call], bool] | None = None
-
-
-def rule_for(splits: Sequence[Split]) -> Callable[[Call], Split | None]:
-    """call → its rule: by its exact class, or the first that takes it."""
-    by_class = {cls: split for split in reversed(splits) for cls in split.handles}
-    others = [split for split in splits if split.takes is not None]
-
-    def find(call: Call) -> Split | None:
-        exact = by_class.get(type(call.operation))
-        return exact or next((split for split in others if split.takes(call)), None)
-
-    return find
 
 
 def whole(rank: int) -> list:

@@ -9,11 +9,11 @@ from typing import Any
 import keras
 
 from parallel_fuse.command.exits import Exit, FileError
-from parallel_fuse.command.formats import FORMATS
+from parallel_fuse.command.formats import BY_NAME
 from parallel_fuse.targets.base import Operation, Options, Target
 from parallel_fuse.targets.fresh import place, run
 
-FORM = next(one for one in FORMATS if one.name == "keras")
+FORM = BY_NAME["keras"]
 
 
 def write(model: keras.Model, path: Path, options: Options) -> None:

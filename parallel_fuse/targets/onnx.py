@@ -11,7 +11,7 @@ from keras import tree
 
 from parallel_fuse import _keras
 from parallel_fuse.command.exits import Exit, FileError
-from parallel_fuse.command.formats import FORMATS
+from parallel_fuse.command.formats import BY_NAME
 from parallel_fuse.targets.base import (
     Feed,
     Interface,
@@ -25,7 +25,7 @@ from parallel_fuse.targets.exporting import export
 from parallel_fuse.targets.rounding import OTHER_KERNELS, other_kernels
 from parallel_fuse.verification.compare import Result
 
-FORM = next(one for one in FORMATS if one.name == "onnx")
+FORM = BY_NAME["onnx"]
 LIMIT = 2**31 // 4  # float32 numbers that one protocol buffer holds
 
 

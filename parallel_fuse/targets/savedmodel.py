@@ -6,7 +6,7 @@ from typing import Any
 
 import keras
 
-from parallel_fuse.command.formats import FORMATS
+from parallel_fuse.command.formats import BY_NAME
 from parallel_fuse.targets.base import (
     Feed,
     Interface,
@@ -19,7 +19,7 @@ from parallel_fuse.targets.base import (
 from parallel_fuse.targets.exporting import export
 from parallel_fuse.verification.compare import Result
 
-FORM = next(one for one in FORMATS if one.name == "savedmodel")
+FORM = BY_NAME["savedmodel"]
 SIGNATURE = "serving_default"
 # Nodes that hold or pass on values.
 SILENT = frozenset("Const Placeholder Identity IdentityN NoOp ReadVariableOp VarHandleOp".split())

@@ -10,7 +10,7 @@ from typing import Any
 import keras
 import numpy as np
 
-from parallel_fuse.command.formats import FORMATS
+from parallel_fuse.command.formats import BY_NAME
 from parallel_fuse.targets.base import (
     Feed,
     Interface,
@@ -24,7 +24,7 @@ from parallel_fuse.targets.exporting import export
 from parallel_fuse.targets.rounding import quantized, reason
 from parallel_fuse.verification.compare import Result
 
-FORM = next(one for one in FORMATS if one.name == "tflite")
+FORM = BY_NAME["tflite"]
 
 
 def write(model: keras.Model, path: Path, options: Options) -> None:

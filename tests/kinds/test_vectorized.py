@@ -7,26 +7,7 @@ from keras import layers, ops
 from parallel_fuse import explain
 from tests.asserts import assert_fuses, assert_rejects, operation_names
 from tests.builders import slices, towers
-
-
-@keras.saving.register_keras_serializable(package="tests")
-class Scaled(layers.Layer):
-    """A user's own layer: a contraction, an offset, a gate."""
-
-    def __init__(self, units, **kwargs):
-        super().__init__(**kwargs)
-        self.units = units
-
-    def build(self, shape):
-        self.kernel = self.add_weight(shape=(shape[-1], self.units), name="kernel")
-        self.gate = self.add_weight(shape=(self.units,), name="gate", trainable=False)
-        self.offset = self.add_weight(shape=(self.units,), name="offset")
-
-    def call(self, inputs):
-        return ops.tanh(ops.matmul(inputs, self.kernel) + self.offset) * self.gate
-
-    def get_config(self):
-        return {**super().get_config(), "units": self.units}
+from tests.own_layers import Scaled
 
 
 @keras.saving.register_keras_serializable(package="tests")
