@@ -167,23 +167,34 @@ def _note(what: str, names: Sequence[str]) -> list[str]:
 
 
 def padding_notes(plan: Plan) -> list[str]:
-    """What the zeros that a lowering adds mean for further training."""
-    missing = sum(_missing_biases(b) for b in plan.bundles)
-    if not missing:
-        return []
-    if missing == 1:
-        return ["1 bias that was missing is zero now; further training would move it"]
-    return [f"{missing} biases that were missing are zeros now; further training would move them"]
+    """What the zeros and ones that a lowering adds mean for further training."""
+    missing = sum(len(_without(b, "use_bias")) for b in plan.bundles)
+    scaled = sum(len(_without(b, option)) for b in plan.bundles for option in ("scale", "center"))
+    notes = []
+    if missing:
+        notes.append(_filled(missing, ("bias", "biases"), ("zero", "zeros")))
+    if scaled:
+        notes.append(_filled(scaled, ("gamma or beta", "gammas and betas"), ("neutral", "neutral")))
+    return notes
 
 
-def _missing_biases(bundle: Bundle) -> int:
-    uses = [getattr(layer, "use_bias", None) for layer in bundle.layers]
-    return uses.count(False) if any(uses) else 0
+def _filled(count: int, what: tuple[str, str], value: tuple[str, str]) -> str:
+    if count == 1:
+        return f"1 {what[0]} that was missing is {value[0]} now; further training would move it"
+    return (
+        f"{count} {what[1]} that were missing are {value[1]} now; further training would move them"
+    )
+
+
+def _without(bundle: Bundle, option: str) -> list[Any]:
+    """The layers that lack what their siblings have."""
+    values = [getattr(layer, option, None) for layer in bundle.layers]
+    found = any(value is True for value in values)
+    return [one for one, value in zip(bundle.layers, values) if found and value is False]
 
 
 def _padding(bundle: Bundle) -> int:
-    """How many parameters are zeros that stand for a missing bias."""
-    if not _missing_biases(bundle):
-        return 0
-    without = (layer for layer in bundle.layers if not layer.use_bias)
-    return sum(layer.get_weights()[0].shape[-1] for layer in without)
+    """How many parameters stand for a missing bias, gamma or beta."""
+    biases = (one.get_weights()[0].shape[-1] for one in _without(bundle, "use_bias"))
+    lacking = (*_without(bundle, "scale"), *_without(bundle, "center"))
+    return sum(biases) + sum(one.get_weights()[0].size for one in lacking)

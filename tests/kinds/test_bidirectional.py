@@ -99,7 +99,7 @@ REJECTED = {
     "differ in activation": _other_backward,
     "stateful": lambda: both(layers.LSTM(UNITS, stateful=True)),
     "wraps a RNN": lambda: both(layers.RNN(layers.GRUCell(UNITS))),
-    "dtype policies of their own": lambda: both(layers.LSTM(UNITS, dtype="float64")),
+    "dtype policies of their own": lambda: both(layers.LSTM(UNITS, dtype="mixed_float16")),
     "seed 7": lambda: both(layers.GRU(UNITS, dropout=0.5, seed=7)),
     "MaxNorm": lambda: both(layers.GRU(UNITS, recurrent_constraint="max_norm")),
     "activity regularizer": lambda: both(layers.GRU(UNITS, activity_regularizer="l2")),

@@ -128,10 +128,12 @@ def test_one_tensor_without_weights_is_normalized_once():
 
 
 def test_scale_and_center_of_some_lanes():
-    options = ({"scale": False}, {}, {"center": False})
+    options = ({"scale": False}, {}, {"center": False})  # two lanes get a weight more
     model = channel_towers(lambda i, x: layers.LayerNormalization(**options[i])(x), (12,), 4)
-    fused, _ = assert_fuses(model, layers=(3, 1), gradients=False, control=False)  # new weights
+    fused, report = assert_fuses(model, layers=(3, 1), gradients=False, control=False)
     assert fused.count_params() == model.count_params() + 2 * 4
+    assert [region.padded_parameters for region in report.regions] == [2 * 4]
+    assert "2 gammas and betas that were missing are neutral now" in str(report)
 
 
 @pytest.mark.parametrize("dtype", ["mixed_float16", "mixed_bfloat16", "float16"])
