@@ -63,15 +63,14 @@ def feed_of(source: Path, known: dict, batch: int) -> Feed:
 def row(source: Path, form: str, policy: Policy, known: dict, batch: int, rounds: int) -> str:
     with tempfile.TemporaryDirectory() as folder:
         policies = {"original": AS_IT_IS, "fused": policy}
-        files = {label: (path, report)
-                 for label, path, report in written(source, folder, form, policies, known)}  # fmt: skip
-        paths = {label: path for label, (path, _) in files.items()}
+        found = list(written(source, folder, form, policies, known))
+        paths = {label: path for label, path, _ in found}
         feed = feed_of(source, known, batch)
         opening, calls = opened(paths, form, known, feed)
         timings = interleaved(
             {label: lambda call=call: call(feed) for label, call in calls.items()}, rounds=rounds
         )
-    reports = [report.file for _, report in files.values()]
+    reports = [report.file for *_, report in found]
     one, other = (timings[label].median * 1e6 for label in policies)
     return "| " + " | ".join([
         source.stem, form,
