@@ -130,3 +130,8 @@ def runs_loops_as_one_kernel() -> bool:
 
         return jax.default_backend() == "gpu"
     return backend == "torch"
+
+
+def runs_single_operations() -> bool:
+    """Whether a compiled graph still runs kernel by kernel, on the cores of a CPU: TensorFlow's."""
+    return keras.backend.backend() == "tensorflow" and not runs_loops_as_one_kernel()

@@ -113,7 +113,7 @@ def _policy(model: Any, policy: Policy | None, portable: bool) -> Policy:
     """The caller's, or the default for the way a compiled model says it will be run."""
     if policy is None:
         jit = bool(getattr(model, "compiled", False) and model.jit_compile)
-        policy = Policy(jit=jit)
+        policy = Policy(mode="jit" if jit else "graph")
     return replace(policy, portable=portable or policy.portable)
 
 

@@ -8,6 +8,7 @@ import re
 import subprocess
 import sys
 import types
+from dataclasses import replace
 from importlib import metadata, resources
 from pathlib import Path
 
@@ -492,7 +493,7 @@ def test_b31_a_fused_model_lives_in_a_fresh_process_without_the_package(tmp_path
     h = [layers.Dense(4, name=f"h{i}")(t) for i, t in enumerate(h)]
     model = randomise(keras.Model(x, [layers.Concatenate(name="all")(h), h[1]]))
     model.compile("adam", {"all": "mse", "h1": "mse"}, metrics={"h1": "mae"})
-    fused, _ = fuse(model, portable=True, policy=Policy(portable=True, min_gain=0.0))
+    fused, _ = fuse(model, portable=True, policy=replace(EVERYTHING, portable=True))
     fused.save(tmp_path / "fused.keras")
     rows, _ = data()
     named = dict(zip(("all", "h1"), model.predict(rows, verbose=0)))

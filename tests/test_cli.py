@@ -67,7 +67,7 @@ def randomised(model):
     return model
 
 
-def towers(lanes=5, activation="relu"):
+def towers(lanes=16, activation="relu"):
     sensors = keras.Input((lanes, 4), name="sensors")
     branches = [layers.Dense(3, activation=activation)(sensors[:, i]) for i in range(lanes)]
     joined = layers.Concatenate()(branches)
@@ -130,7 +130,7 @@ def test_explain_prints_the_report_and_writes_nothing(folder):
     before = contents(folder)
     result = run("explain", "towers.keras")
     assert result.exit_code == Exit.OK, result.output
-    assert "5 × " in result.stdout
+    assert "16 × " in result.stdout
     assert "Dense(3, relu)" in result.stdout
     assert contents(folder) == before
 
@@ -182,7 +182,7 @@ def test_reports_by_suffix(folder):
         output = f"fused{suffix}.keras"
         result = run("fuse", "towers.keras", "-o", output, "--report", f"report{suffix}")
         assert result.exit_code == Exit.OK, result.output
-    assert "5 × " in Path("report.txt").read_text(encoding="utf-8")
+    assert "16 × " in Path("report.txt").read_text(encoding="utf-8")
     assert json.loads(Path("report.json").read_text(encoding="utf-8"))["changed"] is True
     assert Path("report.html").read_text(encoding="utf-8").startswith("<!doctype html>")
 
@@ -503,7 +503,7 @@ def test_program_in_a_process_of_its_own(folder):
     environment = {"PYTHONPATH": str(ROOT)}
     good = _finished([*program, "explain", "towers.keras"], environment)
     assert (good.returncode, good.stderr) == (Exit.OK, "")
-    assert "5 × " in good.stdout
+    assert "16 × " in good.stdout
     bad = _finished([*program, "explain", "nope.keras"], environment)
     assert (bad.returncode, bad.stdout) == (Exit.MISSING_FILE, "")
     assert bad.stderr.count("\n") == 1

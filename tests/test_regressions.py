@@ -8,7 +8,7 @@ import pytest
 from keras import layers, ops
 
 from parallel_fuse import explain, fuse_parallel_branches, verify_equivalence
-from parallel_fuse.policy import EVERYTHING
+from parallel_fuse.policy import EVERYTHING, Policy
 from tests.asserts import assert_close, operation_names
 from tests.builders import randomise, slices
 from tests.splits.checks import assert_fuses_cheaply
@@ -147,7 +147,7 @@ def _mixed_functions(x):
 def test_what_would_run_more_operations_is_left_alone(tail, shape):
     """The estimate forgot cuts around activations, and joins of lanes with other tensors."""
     x = keras.Input(shape)
-    report = explain(keras.Model(x, tail(x)))
+    report = explain(keras.Model(x, tail(x)), policy=Policy(mode="jit"))
     assert not report.regions
     assert any("times fewer kernels" in miss.reason for miss in report.rejections)
 
@@ -178,7 +178,8 @@ def test_a_region_that_does_not_pay_is_one_line_and_never_rounded_up():
     """glu: "1.5 times fewer kernels, expected at least 1.5", once for each level."""
     x = keras.Input((6,))
     lanes = [layers.Dense(3)(t) * ops.sigmoid(layers.Dense(3)(t)) for t in ops.split(x, 3, -1)]
-    (miss,) = explain(keras.Model(x, layers.Concatenate()(lanes))).rejections
+    model = keras.Model(x, layers.Concatenate()(lanes))
+    (miss,) = explain(model, policy=Policy(mode="jit")).rejections
     gain, wanted = (float(n) for n in re.findall(r"[0-9.]+", miss.reason))
     assert len(miss.layers) == 12 and gain < wanted
 

@@ -22,6 +22,7 @@ class Format:
         runtime: what opens it, in words for the report.
         extra: the optional extra of this package that brings what is needed.
         writing, running: the modules needed for either.
+        mode: how its runtime runs a model, as a `Policy` calls it.
     """
 
     name: str
@@ -30,13 +31,22 @@ class Format:
     extra: str = "tensorflow"
     writing: tuple[str, ...] = ("tensorflow",)
     running: tuple[str, ...] = ("tensorflow",)
+    mode: str = "graph"
 
 
 FORMATS = (
     Format("keras", ".keras", "Keras", writing=(), running=()),
     Format("savedmodel", ".savedmodel", "TensorFlow"),
-    Format("tflite", ".tflite", "LiteRT", "tflite"),
-    Format("onnx", ".onnx", "ONNX Runtime", "onnx", ("onnx", "tf2onnx"), ("onnx", "onnxruntime")),
+    Format("tflite", ".tflite", "LiteRT", "tflite", mode="tflite"),
+    Format(
+        name="onnx",
+        suffix=".onnx",
+        runtime="ONNX Runtime",
+        extra="onnx",
+        writing=("onnx", "tf2onnx"),
+        running=("onnx", "onnxruntime"),
+        mode="onnx",
+    ),
 )
 BY_NAME = {one.name: one for one in FORMATS}
 NAMES = tuple(BY_NAME)

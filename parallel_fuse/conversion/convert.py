@@ -114,7 +114,7 @@ def convert(
         verify=verify,
         verify_inputs=_inputs(original, rows),
         portable=portable,
-        policy=policy,
+        policy=policy or Policy(mode=job.form.mode),
     )
     if strict and not report.changed:
         raise FileError(

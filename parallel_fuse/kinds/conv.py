@@ -10,6 +10,8 @@ is for TensorFlow; elsewhere a stock Conv with groups does as well. Assumes plai
 missing bias is filled with zeros.
 """
 
+import math
+
 import keras
 from keras import layers
 
@@ -37,6 +39,8 @@ GROUPED_TWIN = {
 
 # Up to these `GroupedConv` has a faster form under XLA, see `layers/_grouped_conv_tensorflow.py`.
 DENSE_CHANNELS, DENSE_GROUPS = 2, 64
+# Of fewer in all lanes of one sample, starting the grouped kernel costs more than it saves.
+FEW_POSITIONS = 256
 
 
 def signature(call: Call) -> dict:
@@ -100,13 +104,24 @@ def on_tensorflow(bundle: Bundle) -> None:
 def grouped_pays(bundle: Bundle, policy: Policy) -> None:
     """Where `GroupedConv` finds no kernel, it runs the lanes one by one."""
     first = bundle.layers[0]
-    if policy.jit and not _dense_under_xla(bundle):
+    if policy.mode == "jit" and not _dense_under_xla(bundle):
         raise Reject("under XLA a grouped convolution is no faster than the branches")
-    if policy.jit:
+    if policy.mode == "jit":
         return
+    positions = _positions(bundle)
+    if policy.mode == "graph" and bundle.size * positions < FEW_POSITIONS:
+        lanes = f"{bundle.size} lanes of {positions} positions"
+        raise Reject(f"{lanes}: a grouped convolution of so few may be slower, measure")
     if isinstance(first, layers.Conv3D) or first.compute_dtype == "float64":
         what = "3D" if isinstance(first, layers.Conv3D) else "float64"
         raise Reject(f"TensorFlow has no grouped {what} kernel on a CPU, lanes run one by one")
+
+
+def _positions(bundle: Bundle) -> int:
+    """Of the kernel in one sample; unknown sizes are taken for large ones."""
+    shape = bundle.out_shapes[0]
+    sizes = shape[1:] if bundle.layers[0].data_format == "channels_first" else shape[:-1]
+    return math.prod(size or FEW_POSITIONS for size in sizes)
 
 
 def _dense_under_xla(bundle: Bundle) -> bool:

@@ -8,6 +8,7 @@ Lanes that read one tensor need no batched product: one wide Dense makes all the
 then differ in number. Assumes plain float kernels; a missing bias is filled with zeros.
 """
 
+import math
 from dataclasses import dataclass
 from string import ascii_lowercase
 from typing import Any
@@ -17,6 +18,7 @@ from keras import layers, ops
 
 from parallel_fuse.graph import Call
 from parallel_fuse.kinds.base import Kind, Lowering, config_signature
+from parallel_fuse.kinds.product import product_pays
 from parallel_fuse.kinds.weights import (
     bias_option,
     kernels_and_biases,
@@ -27,6 +29,7 @@ from parallel_fuse.kinds.weights import (
 )
 from parallel_fuse.lanes import LEADING, Layout
 from parallel_fuse.plan import Bundle
+from parallel_fuse.policy import Policy
 
 
 def signature(call: Call) -> dict:
@@ -100,6 +103,10 @@ def stack_wide(members) -> list[np.ndarray]:
     return side_by_side(kernels_and_biases(members))
 
 
+def pays(bundle: Bundle, policy: Policy) -> None:
+    product_pays(bundle, policy, math.prod(bundle.layers[0].kernel.shape))
+
+
 def last_axis(bundle: Bundle) -> Layout:
     return Layout(len(bundle.in_shape) - 1, folded=True)
 
@@ -122,6 +129,7 @@ BATCHED = Lowering(
     build=build_batched,
     stack=stack_batched,
     unstack=unstack_batched,
+    pays=pays,
     kernels=3,  # product, bias, activation: a backend fuses them for single layers only
 )
 

@@ -1,10 +1,11 @@
 """EinsumDense: M contractions become one, with a letter for the lanes in front of every operand.
 
-    x0 ── "abc,cd->abd" ── y0
-    x1 ── "abc,cd->abd" ── y1   →   (M, …) ── "mabc,mcd->mabd" ── (M, …)
-    x2 ── "abc,cd->abd" ── y2
+x0 ── "abc,cd->abd" ── y0
+x1 ── "abc,cd->abd" ── y1   →   (M, …) ── "mabc,mcd->mabd" ── (M, …)
+x2 ── "abc,cd->abd" ── y2
 """
 
+import math
 from string import ascii_letters
 
 from keras import layers
@@ -12,9 +13,11 @@ from keras import layers
 from parallel_fuse.errors import Reject
 from parallel_fuse.graph import Call
 from parallel_fuse.kinds.base import Kind, Lowering, config_signature, twin_of
+from parallel_fuse.kinds.product import product_pays
 from parallel_fuse.kinds.weights import stacked, unstacked
 from parallel_fuse.lanes import LEADING, Layout
 from parallel_fuse.plan import Bundle
+from parallel_fuse.policy import Policy
 
 
 def signature(call: Call) -> dict:
@@ -63,12 +66,17 @@ def stack(members) -> list:
     return stacked(one.get_weights() for one in members)
 
 
+def pays(bundle: Bundle, policy: Policy) -> None:
+    product_pays(bundle, policy, math.prod(bundle.layers[0].kernel.shape))
+
+
 BATCHED = Lowering(
     name="batched-einsum",
     layouts=lambda bundle: (LEADING,),
     build=build,
     stack=stack,
     unstack=unstacked,
+    pays=pays,
     kernels=3,  # product, bias, activation
 )
 

@@ -30,6 +30,9 @@ from parallel_fuse.policy import Policy
 ACTIVATIONS = ("activation", "recurrent_activation")
 HISTORY = ("unit_forget_bias", "recurrent_initializer", "recurrent_activation")
 MANY_UNITS = 32  # measured: 16 units gain, 64 lose
+# One step of all lanes leaves the cache sooner than the steps of each: rows · units / lanes.
+ROWS_A_LANE = {layers.LSTM: 32, layers.GRU: 170, layers.SimpleRNN: 32}
+FEW_LANES = 4
 
 
 def signature(call: Call) -> dict:
@@ -80,6 +83,10 @@ def pays(bundle: Bundle, policy: Policy) -> None:
     one = directions_of(bundle.layers[0])[0]
     if one.units > MANY_UNITS:
         raise Reject(f"units {one.units}: above {MANY_UNITS} a loop is bound by arithmetic")
+    most = ROWS_A_LANE[type(one)] * bundle.size // one.units
+    if bundle.size < FEW_LANES or policy.batch > most:
+        lanes = f"{bundle.size} lanes of {one.units} units, batch {policy.batch}"
+        raise Reject(f"{lanes}: one loop may be slower below {FEW_LANES} lanes, above batch {most}")
     if runs_as_one_kernel(one) and _backend.runs_loops_as_one_kernel():
         raise Reject("the backend runs such a layer as one kernel (cuDNN)")
 

@@ -173,7 +173,7 @@ def test_stock_groups_compute_the_same():
 
 
 SLOWER = {
-    "under XLA": (layers.Conv1D, (9, 3), {}, Policy(min_gain=0.0, jit=True)),
+    "under XLA": (layers.Conv1D, (9, 3), {}, Policy(min_gain=0.0, mode="jit")),
     "no grouped 3D kernel": (layers.Conv3D, (5, 6, 7, 2), {}, Policy(min_gain=0.0)),
     "no grouped float64 kernel": (
         layers.Conv1D,
@@ -198,7 +198,7 @@ def test_few_channels_pay_under_xla():
 
     assert (DENSE_CHANNELS, DENSE_GROUPS) == (grouped._DENSE_CHANNELS, grouped._DENSE_GROUPS)
     model = channel_towers(lambda i, x: layers.Conv1D(4, 3)(x), (9, 6))
-    assert_fuses(model, layers=(3, 1), policy=Policy(min_gain=0.0, jit=True))
+    assert_fuses(model, layers=(3, 1), policy=Policy(min_gain=0.0, mode="jit"))
 
 
 def test_weights_are_taken_apart_exactly():
