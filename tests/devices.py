@@ -4,6 +4,14 @@ import keras
 import numpy as np
 import pytest
 from keras import layers
+from packaging.version import Version
+
+
+def since(version: str) -> pytest.MarkDecorator:
+    """For what the oldest Keras that this package takes does not have, or gets wrong."""
+    older = Version(keras.__version__) < Version(version)
+    return pytest.mark.skipif(older, reason=f"Keras {version} or newer")
+
 
 TENSORFLOW = keras.backend.backend() == "tensorflow"
 

@@ -32,6 +32,7 @@ from parallel_fuse.kinds.base import Kind
 from parallel_fuse.policy import EVERYTHING, Policy
 from tests.asserts import assert_same_outputs, operation_names
 from tests.builders import inputs_for, randomise, slices
+from tests.devices import since
 from tests.photograph import photograph
 
 ROOT = Path(__file__).parent.parent
@@ -359,6 +360,7 @@ class Wants(keras.Model):
         super().__init__(*args, **kwargs)
 
 
+@since("3.15")
 def test_classes_with_constructors_of_their_own():
     fused, report = fuse(three_branches(Strict))
     assert type(fused) is Strict

@@ -13,6 +13,7 @@ from parallel_fuse.conversion.proof import prove
 from parallel_fuse.errors import ConversionError
 from parallel_fuse.targets import TARGETS, Options
 from tests.builders import channel_towers, randomise
+from tests.devices import since
 from tests.targets.models import branchy
 
 EXPORTED = [one for one in TARGETS if one.form.name != "keras"]
@@ -45,7 +46,10 @@ def test_a_thousandth_of_one_column_is_seen(target, tmp_path):
     assert caught.value.code == Exit.WRITTEN_DIFFERS
 
 
-@pytest.mark.parametrize("quantize", ["float16", "dynamic", "int8"])
+INT8 = pytest.param("int8", marks=since("3.15"))
+
+
+@pytest.mark.parametrize("quantize", ["float16", "dynamic", INT8])
 def test_turned_units_are_seen_through_coarse_numbers(quantize, tmp_path):
     original, path = conv_towers(), tmp_path / "other.tflite"
     rows = (np.random.default_rng(3).normal(size=(24, 9, 6)).astype("float32"),)
