@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from parallel_fuse.conversion.convert import convert
     from parallel_fuse.joins import JOINS
     from parallel_fuse.kinds import KINDS
+    from parallel_fuse.reading.load import load_model
     from parallel_fuse.splits import SPLITS
     from parallel_fuse.verification.verify import verify_equivalence
 
@@ -31,6 +32,7 @@ __all__ = [
     "convert",
     "explain",
     "fuse_parallel_branches",
+    "load_model",
     "verify_equivalence",
 ]
 
@@ -41,6 +43,7 @@ _HOMES = {
     "convert": "conversion.convert",
     "explain": "api",
     "fuse_parallel_branches": "api",
+    "load_model": "reading.load",
     "verify_equivalence": "verification.verify",
 }
 

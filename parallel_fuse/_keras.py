@@ -7,17 +7,22 @@ that a new Keras release is checked in one place.
 import inspect
 import warnings
 from collections.abc import Iterator
+from importlib import import_module
 from typing import Any
 
 import keras
 from keras import tree
 from keras.src import backend
 from keras.src.activations import activations as activation_ops
+from keras.src.legacy.saving import saving_utils
+from keras.src.legacy.saving.saving_options import keras_option_scope
 from keras.src.models.functional import Functional, functional_like_constructor
 from keras.src.ops import core as core_ops
 from keras.src.ops import math as math_ops
 from keras.src.ops import nn as nn_ops
 from keras.src.ops import numpy as numpy_ops
+from keras.src.saving import saving_lib
+from keras.src.saving.serialization_lib import SafeModeScope
 
 # The operation classes behind `x[...]` and `keras.ops.*`: Keras exports the functions only, and a
 # rule recognises an operation by its exact class.
@@ -417,3 +422,19 @@ def rnn(
         zero_output_for_mask=zero_output_for_mask,
         return_all_outputs=every_output,
     )
+
+
+def legacy_backend() -> Any:
+    """What `keras.backend` was in Keras 2, for functions saved then. Only TensorFlow has it all."""
+    return import_module("keras.src.legacy.backend")
+
+
+def load_archive(archive: Any, custom_objects: dict[str, Any], safe_mode: bool) -> keras.Model:
+    """A `.keras` archive in memory; the public function takes a path only."""
+    return saving_lib.load_model(archive, custom_objects, compile=False, safe_mode=safe_mode)
+
+
+def model_from_hdf5_config(config: dict, known: dict[str, Any], safe_mode: bool) -> keras.Model:
+    """As Keras 3 reads the configuration it wrote to HDF5."""
+    with keras_option_scope(use_legacy_config=True), SafeModeScope(safe_mode):
+        return saving_utils.model_from_config(config, custom_objects=known)

@@ -37,9 +37,9 @@ AREAS: dict[str, tuple[str, str]] = {
         "words keras view rules matching deciding rebuilding inlining verification report telling",
     ),
     "outside": (
-        "__init__ __main__ command conversion targets bench",
-        "words keras layers view lanes rules pieces matching deciding rebuilding verification "
-        "report telling api",
+        "__init__ __main__ command conversion targets reading bench",
+        "words keras layers view lanes rules pieces matching deciding rebuilding inlining "
+        "verification report telling api",
     ),
 }
 PRINTS = ("command", "__main__")

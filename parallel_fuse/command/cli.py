@@ -1,6 +1,7 @@
 """`parallel-fuse`: explain, fuse, verify, demo."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -9,7 +10,6 @@ from rich.console import Console
 from rich.table import Table
 
 from parallel_fuse.command.exits import MEANINGS, Exit
-from parallel_fuse.command.files import check_model_file
 from parallel_fuse.command.formats import (
     NAMES,
     QUANTIZATIONS,
@@ -28,6 +28,7 @@ from parallel_fuse.command.terminal import (
 )
 from parallel_fuse.command.writing import check_targets
 from parallel_fuse.policy import EVERYTHING
+from parallel_fuse.reading.files import check_model_file
 
 if TYPE_CHECKING:
     from parallel_fuse.command.demo import Outcome
@@ -38,6 +39,9 @@ if TYPE_CHECKING:
 _EXIT_CODES = "\b\nExit codes:\n" + "\n".join(f"  {code:>2}  {MEANINGS[code]}" for code in Exit)
 
 MODEL = click.Path(path_type=Path)
+WEIGHTS = click.option(
+    "--weights", type=MODEL, metavar="FILE.h5", help="The weights, where MODEL is a .json."
+)
 
 
 @click.group(
@@ -48,27 +52,30 @@ MODEL = click.Path(path_type=Path)
 def main() -> None:
     """Fuse the parallel branches of a trained Keras model into one layer per level.
 
-    MODEL is a .keras file, or an .h5 or .hdf5 file that holds a whole model.
+    MODEL is a .keras, .h5 or .hdf5 file that holds a whole model, also one of Keras 1 or 2, or
+    the .json of an architecture, whose weights --weights names.
     """
 
 
 @main.command()
 @click.argument("model", type=MODEL)
+@WEIGHTS
 @click.option("--portable", is_flag=True, help="As fuse --portable would have it.")
 @reporting
 @opening
-def explain(model: Path, portable: bool, opened: Opening) -> None:
+def explain(model: Path, weights: Path | None, portable: bool, opened: Opening) -> None:
     """Say what would fuse in MODEL, what not, and why. Nothing is written."""
-    check_model_file(model)
+    check_model_file(model, weights)
     with progress() as stage:
         start_keras(stage)
         from parallel_fuse import api
-        from parallel_fuse.command import files
+        from parallel_fuse.reading.load import read
 
         stage(f"loading {model}")
-        loaded = files.load(model, **opened())
+        found = read(model, weights=weights, **opened())
         stage("looking for parallel branches")
-        report = api.explain(loaded, portable=portable)
+        report = api.explain(found.model, portable=portable)
+    report = replace(report, notes=(*found.repairs, *report.notes))
     click.echo(report.to_text())
 
 
@@ -90,6 +97,7 @@ def explain(model: Path, portable: bool, opened: Opening) -> None:
     metavar="DATA.npz",
     help="Real inputs by name, rows first: int8 needs them, and the proof runs on them.",
 )
+@WEIGHTS
 @click.option("--jobs", type=click.IntRange(1), default=1, metavar="N", help="N files at a time.")
 @click.option(
     "--report",
@@ -130,7 +138,7 @@ def fuse(models: tuple[Path, ...], output: str, opened: Opening, **options: Any)
 
 def _fuse_one(model: Path, output: Path, opened: Opening, options: dict[str, Any]) -> None:
     form = format_of(output, options["to"])
-    check_model_file(model)
+    check_model_file(model, options["weights"])
     check_targets(model, output, form, options["report_path"], overwrite=options["overwrite"])
     with progress() as stage:
         start_keras(stage)
@@ -154,13 +162,13 @@ def verify(a: Path, b: Path, opened: Opening) -> None:
         check_model_file(path)
     with progress() as stage:
         start_keras(stage)
-        from parallel_fuse.command import files
+        from parallel_fuse.reading.load import read
         from parallel_fuse.verification.verify import verify_equivalence
 
         known, models = opened(), []
         for path in (a, b):
             stage(f"loading {path}")
-            models.append(files.load(path, **known))
+            models.append(read(path, **known).model)
         stage("comparing")
         verification = verify_equivalence(*models)
     click.echo(str(verification))

@@ -11,8 +11,8 @@ from keras import layers
 
 from parallel_fuse.bench import Timing, compare, compiled, openings
 from parallel_fuse.command.exits import Exit, FileError
-from parallel_fuse.command.files import load
 from parallel_fuse.conversion.convert import REPORT_FORMATS, convert
+from parallel_fuse.reading.load import read
 from parallel_fuse.report import Report
 
 Stage = Callable[[str], None]
@@ -152,10 +152,10 @@ def _conv_tower(column: keras.KerasTensor) -> keras.KerasTensor:
 def _measured(
     digits: Digits, paths: dict[str, Path], report: Report, files: tuple[Path, ...], rounds: int
 ) -> Outcome:
-    models = {label: load(path) for label, path in paths.items()}
+    models = {label: _load(path) for label, path in paths.items()}
     images = digits.test_images
     correct, identical = agreement(models, digits)
-    loaders = {label: partial(load, path) for label, path in paths.items()}
+    loaders = {label: partial(_load, path) for label, path in paths.items()}
     loads, first_calls = openings(loaders, images[:1], rounds=min(rounds, 3))
     return Outcome(
         report=report,
@@ -172,3 +172,7 @@ def _measured(
 def _first_free(folder: Path) -> Path:
     candidates = (folder.with_name(f"{folder.name}-{number}") for number in range(2, 10_000))
     return folder if not folder.exists() else next(c for c in candidates if not c.exists())
+
+
+def _load(path: Path) -> keras.Model:
+    return read(path).model

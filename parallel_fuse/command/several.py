@@ -29,6 +29,7 @@ def fuse(models: Sequence[Path], folder: Path, opened: Opening, jobs: int, **opt
     form = BY_NAME[options["to"] or "keras"]
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")  # the workers inherit it
     _check(form, options)
+    del options["weights"]
     targets = several.targets_of(models, folder, form)
     _make(folder)
     del options["report_path"]
@@ -57,6 +58,12 @@ def convert(task: Task) -> Outcome:
 def _check(form: Format, options: dict[str, Any]) -> None:
     check_request(form, options["quantize"], options["representative_data"])
     check_installed(form.writing + (form.running if options["verify"] else ()), form.extra)
+    if options["weights"] is not None:
+        raise FileError(
+            Exit.USAGE,
+            f"expected no --weights for several files. Received: {options['weights']}. "
+            f"Convert an architecture by itself, to a file.",
+        )
     if options["report_path"] is not None:
         raise FileError(
             Exit.USAGE,

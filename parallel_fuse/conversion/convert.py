@@ -14,7 +14,6 @@ import keras
 from parallel_fuse import _keras
 from parallel_fuse.api import fuse_parallel_branches
 from parallel_fuse.command.exits import Exit, FileError
-from parallel_fuse.command.files import check_model_file, load
 from parallel_fuse.command.formats import Format, check_installed, format_of
 from parallel_fuse.command.writing import check_targets, replacing
 from parallel_fuse.conversion import representative
@@ -24,6 +23,8 @@ from parallel_fuse.conversion.request import check_request
 from parallel_fuse.conversion.undone import undone
 from parallel_fuse.conversion.written import Written
 from parallel_fuse.policy import Policy
+from parallel_fuse.reading.files import check_model_file
+from parallel_fuse.reading.load import Opened, read
 from parallel_fuse.report import Report
 from parallel_fuse.targets import TARGETS, Operation, Options, Target
 from parallel_fuse.targets.base import Interface
@@ -56,6 +57,7 @@ def convert(
     report_path: PathLike | None = None,
     custom_objects: Mapping[str, Any] | None = None,
     safe_mode: bool = True,
+    weights: PathLike | None = None,
     on_stage: Stage = lambda text: None,
 ) -> Report:
     """Write the fused form of the model in `source` to `target`, proven against the original.
@@ -65,7 +67,7 @@ def convert(
     then renamed: on an error nothing is left, and a file that stood there before still does.
 
     Args:
-        source: a saved model.
+        source: a saved model, whatever `load_model` opens.
         target: a `.keras`, `.tflite` or `.onnx` file, or the folder of a SavedModel.
         to: "keras", "savedmodel", "tflite" or "onnx"; what the suffix of `target` says if None.
         quantize: for TFLite: "float16" or "dynamic" (8 bits) for weights, "int8" for all
@@ -78,7 +80,7 @@ def convert(
         verify: False leaves out the comparisons, of the fused model and of the written file.
         overwrite: replace a target or a report that exists.
         report_path: also write the report, as `.txt`, `.json` or `.html`.
-        custom_objects, safe_mode: as `keras.saving.load_model` takes them.
+        custom_objects, safe_mode, weights: as `load_model` takes them.
         on_stage: called with a line of text as each stage begins.
 
     Returns:
@@ -94,48 +96,83 @@ def convert(
         source=Path(source),
         target=Path(target),
         form=format_of(Path(target), to),
-        report_path=report_path and Path(report_path),
-        overwrite=overwrite,
+        weights=_path(weights),
+        data=_path(representative_data),
+        report_path=_path(report_path),
+        quantize=quantize,
+        portable=portable,
+        policy=policy,
+        strict=strict,
         verify=verify,
+        overwrite=overwrite,
+        custom_objects=custom_objects,
+        safe_mode=safe_mode,
         on_stage=on_stage,
     )
-    data = representative_data and Path(representative_data)
-    check_request(job.form, quantize, data)
-    check_model_file(job.source)
-    check_targets(job.source, job.target, job.form, job.report_path, overwrite=overwrite)
-    check_installed(job.form.writing + (job.form.running if verify else ()), job.form.extra)
-    on_stage(f"loading {job.source}")
-    original = load(job.source, custom_objects=custom_objects, safe_mode=safe_mode)
-    rows = representative.read(data, original) if data else None
-    on_stage("fusing and verifying" if verify else "fusing")
-    fused, report = fuse_parallel_branches(
-        original,
-        return_report=True,
-        verify=verify,
-        verify_inputs=_inputs(original, rows),
-        portable=portable,
-        policy=policy or Policy(mode=job.form.mode),
-    )
-    if strict and not report.changed:
-        raise FileError(
-            Exit.NOTHING_FUSED,
-            f"expected branches that fuse. Received: {source}, where none do. "
-            f"`parallel-fuse explain {source}` says why.",
-        )
-    return _write(job, original, fused, report, Options(quantize, rows, custom_objects, safe_mode))
+    _check(job)
+    opened = _opened(job)
+    rows = representative.read(job.data, opened.model) if job.data else None
+    fused, report = _fused(job, opened, rows)
+    options = Options(quantize, rows, custom_objects, safe_mode)
+    return _write(job, opened.model, fused, report, options)
 
 
 @dataclass(frozen=True)
 class _Job:
-    """What goes where."""
+    """What goes where and how: the arguments of `convert`."""
 
     source: Path
     target: Path
     form: Format
+    weights: Path | None
+    data: Path | None
     report_path: Path | None
-    overwrite: bool
+    quantize: str | None
+    portable: bool
+    policy: Policy | None
+    strict: bool
     verify: bool
+    overwrite: bool
+    custom_objects: Mapping[str, Any] | None
+    safe_mode: bool
     on_stage: Stage
+
+
+def _path(place: PathLike | None) -> Path | None:
+    return None if place is None else Path(place)
+
+
+def _check(job: _Job) -> None:
+    """What can be known before anything is loaded."""
+    check_request(job.form, job.quantize, job.data)
+    check_model_file(job.source, job.weights)
+    check_targets(job.source, job.target, job.form, job.report_path, overwrite=job.overwrite)
+    needed = job.form.writing + (job.form.running if job.verify else ())
+    check_installed(needed, job.form.extra)
+
+
+def _opened(job: _Job) -> Opened:
+    job.on_stage(f"loading {job.source}")
+    return read(job.source, job.custom_objects, job.safe_mode, weights=job.weights)
+
+
+def _fused(job: _Job, opened: Opened, rows: tuple | None) -> tuple[keras.Model, Report]:
+    job.on_stage("fusing and verifying" if job.verify else "fusing")
+    fused, report = fuse_parallel_branches(
+        opened.model,
+        return_report=True,
+        verify=job.verify,
+        verify_inputs=_inputs(opened.model, rows),
+        portable=job.portable,
+        policy=job.policy or Policy(mode=job.form.mode),
+    )
+    if job.strict and not report.changed:
+        raise FileError(
+            Exit.NOTHING_FUSED,
+            f"expected branches that fuse. Received: {job.source}, where none do. "
+            f"`parallel-fuse explain {job.source}` says why.",
+        )
+    return fused, replace(report, notes=(*opened.repairs, *report.notes))
 
 
 def _write(

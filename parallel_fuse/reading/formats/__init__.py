@@ -1,0 +1,1 @@
+"""The forms in which a model lies on disk, one file each."""

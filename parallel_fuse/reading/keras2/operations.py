@@ -1,0 +1,87 @@
+"""TFOpLambda and SlicingOpLambda of TensorFlow 2.4 to 2.15: the same by Keras operations."""
+
+import inspect
+from collections.abc import Mapping
+from typing import Any
+
+from keras import ops
+
+from parallel_fuse.inlining.tensorflow_functions import FUNCTIONS
+from parallel_fuse.reading.refusing import Refused
+
+# TensorFlow's name of a function, by the last part of the name that the file has for it.
+OTHER_NAMES = {"concat_v2": "concat", "reduce_sum_v1": "reduce_sum", "truediv": "truediv"}
+# Arguments without an effect on the result.
+SILENT = ("name", "validate_indices", "conjugate", "keep_dims", "axis_")
+
+
+def _clip(t, clip_value_min, clip_value_max):
+    return ops.clip(t, clip_value_min, clip_value_max)
+
+
+def _l2_normalize(x, axis=None, epsilon=1e-12):
+    total = ops.sum(ops.square(x), axis=axis, keepdims=True)
+    return x * ops.rsqrt(ops.maximum(total, epsilon))
+
+
+def _argmax(input, axis=None, output_type="int64"):
+    return ops.cast(ops.argmax(input, axis=axis or 0), output_type)
+
+
+FURTHER = {
+    "argmax": _argmax,
+    "broadcast_to": lambda input, shape: ops.broadcast_to(input, shape),
+    "clip_by_value": _clip,
+    "cumsum": lambda x, axis=0: ops.cumsum(x, axis=axis),
+    "l2_normalize": _l2_normalize,
+    "stop_gradient": lambda input: ops.stop_gradient(input),
+    "sinh": lambda x: ops.sinh(x),
+    "cosh": lambda x: ops.cosh(x),
+    "logical_not": lambda x: ops.logical_not(x),
+}
+
+
+def translated(function: str, first: Any, others: Mapping[str, Any], layer: str) -> Any:
+    """What the TensorFlow function of this name gives, made by `keras.ops`.
+
+    Raises:
+        Refused: no translation is known.
+    """
+    name = function.rpartition(".")[2]
+    if name in ("getitem", "strided_slice"):
+        return first[_key(others["slice_spec"])]
+    known = FURTHER.get(name) or FUNCTIONS.get(OTHER_NAMES.get(name, name))
+    if known is None or function.startswith("keras."):
+        raise Refused(
+            f"whose layer '{layer}' calls tf.{function}, which has no translation",
+            "Save the model again without this operation.",
+        )
+    given = {key: value for key, value in others.items() if key not in SILENT and value is not None}
+    try:
+        return _called(known, first, given)
+    except (TypeError, ValueError) as error:
+        raise Refused(
+            f"whose layer '{layer}' calls tf.{function} in a way that has no translation ({error})",
+            "Save the model again without this operation.",
+        ) from error
+
+
+def _called(known: Any, first: Any, given: Mapping[str, Any]) -> Any:
+    parameters = inspect.signature(known).parameters.values()
+    if all(p.kind is p.KEYWORD_ONLY for p in parameters):
+        return known(**{next(iter(parameters)).name: first}, **given)
+    return known(first, **given)
+
+
+def _key(spec: Any) -> tuple:
+    return tuple(map(_part, spec if isinstance(spec, (list, tuple)) else [spec]))
+
+
+def _part(part: Any) -> Any:
+    if not isinstance(part, dict):
+        return part
+    if part.get("class_name") == "__ellipsis__":
+        return Ellipsis
+    if "config" in part:
+        part = part["config"]
+    return slice(part.get("start"), part.get("stop"), part.get("step"))

@@ -1,0 +1,198 @@
+"""Files that Keras 2 wrote: they open and give what Keras 2 computed, and they fuse."""
+
+import json
+
+import h5py
+import keras
+import numpy as np
+import pytest
+
+import parallel_fuse
+from parallel_fuse.command.exits import Exit
+from parallel_fuse.errors import ConversionError
+from parallel_fuse.policy import EVERYTHING
+from parallel_fuse.reading.load import load_model, read
+from tests.reading.files import assert_computes_the_same, skip_without_its_python, unpacked
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return unpacked(tmp_path_factory.mktemp("keras2"))
+
+
+PLAIN = ["operations.h5", "slashes.h5", "nested.h5", "images.h5", "nested.keras", "images.keras"]
+
+
+@pytest.mark.parametrize("name", PLAIN)
+def test_a_file_gives_what_keras_2_computed(folder, name):
+    before = (folder / name).read_bytes()
+    opened = read(folder / name)
+    assert_computes_the_same(opened.model, folder, name.partition(".")[0])
+    assert opened.repairs
+    assert (folder / name).read_bytes() == before
+
+
+def test_lambdas_with_lists_of_defaults_and_names_that_were_not_saved(folder):
+    skip_without_its_python(folder)
+    opened = read(folder / "lambdas.h5", safe_mode=False)
+    assert_computes_the_same(opened.model, folder, "lambdas")
+    told = "\n".join(opened.repairs)
+    assert "default arguments of a Lambda as a tuple: lambda, " in told
+    assert "'K' defined for a Lambda" in told
+    assert "'tf' defined for a Lambda" in told
+
+
+def test_architecture_and_weights(folder):
+    model = load_model(folder / "images.json", weights=folder / "images.weights-only.h5")
+    assert_computes_the_same(model, folder, "images")
+
+
+def test_a_model_saved_by_keras_3_as_architecture_and_weights(folder, tmp_path):
+    model = load_model(folder / "nested.h5")
+    (tmp_path / "nested.json").write_text(model.to_json())
+    model.save_weights(tmp_path / "nested.weights.h5")
+    again = load_model(tmp_path / "nested.json", weights=tmp_path / "nested.weights.h5")
+    assert_computes_the_same(again, folder, "nested")
+
+
+def test_lanes_of_an_old_file_fuse(folder, tmp_path):
+    report = parallel_fuse.convert(folder / "operations.h5", tmp_path / "fused.keras")
+    assert_computes_the_same(load_model(tmp_path / "fused.keras"), folder, "operations")
+    assert "repaired: TensorFlow operations as Keras operations: tf." in report.to_text()
+    assert any("repaired" in note for note in report.to_dict()["notes"])
+
+
+def test_lambda_slices_of_an_old_file_fuse(folder, tmp_path):
+    skip_without_its_python(folder)
+    report = parallel_fuse.convert(
+        folder / "lambdas.h5", tmp_path / "fused.keras", safe_mode=False, policy=EVERYTHING
+    )
+    assert report.changed
+    assert "Lambda" not in report.file.operations
+    assert_computes_the_same(load_model(tmp_path / "fused.keras"), folder, "lambdas")
+
+
+def test_names_with_slashes_are_unique_and_the_same_every_time(folder):
+    models = [load_model(folder / "slashes.h5") for _ in range(2)]
+    names = [[layer.name for layer in model.layers] for model in models]
+    assert names[0] == names[1]
+    assert {"tower_3", "tower_3_1"} < set(names[0])
+    assert models[0].get_layer("tower_3").units == 6  # the one whose name had no slash
+    assert models[0].output_names == ["head_a", "head_b"]
+    assert models[0].name == "with_slashes"
+
+
+def test_losses_by_output_name_follow_the_new_names(folder):
+    model = load_model(folder / "slashes.h5")
+    assert model.compiled
+    assert set(model.get_compile_config()["loss"]) == {"head_a", "head_b"}
+    x, ys = np.ones((2, 36), "float32"), [np.ones((2, 2)), np.ones((2, 5))]
+    assert np.isfinite(model.evaluate(x, ys, verbose=0)).all()
+
+
+@pytest.mark.parametrize("name", ["images.h5", "images.keras"])
+def test_compile_arguments_of_keras_2(folder, name):
+    model = load_model(folder / name)
+    assert float(keras.ops.convert_to_numpy(model.optimizer.learning_rate)) == pytest.approx(0.01)
+    assert model.loss == "mse"
+
+
+def test_compile_arguments_that_nobody_knows_are_left_out_and_said(folder, tmp_path):
+    path = changed(folder, tmp_path, "images", lambda text: text, lambda t: t.replace("mse", "own"))
+    opened = read(path, compiled=True)
+    assert not opened.model.compiled
+    assert "compile arguments left out, Keras cannot read them" in "\n".join(opened.repairs)
+
+
+def changed(folder, place, name, config, training=lambda text: text):
+    """A copy of an HDF5 file whose configurations were edited."""
+    path = place / f"{name}.h5"
+    path.write_bytes((folder / f"{name}.h5").read_bytes())
+    with h5py.File(path, "r+") as file:
+        for key, change in (("model_config", config), ("training_config", training)):
+            if key in file.attrs:
+                file.attrs[key] = change(file.attrs[key])
+    return path
+
+
+def fails(path, code, match, **options):
+    with pytest.raises(ConversionError, match=match) as caught:
+        read(path, **options)
+    assert caught.value.code == code
+    assert "\n" not in str(caught.value)
+
+
+def test_python_code_does_not_run_unless_asked(folder):
+    fails(folder / "lambdas.h5", Exit.UNSAFE_LAMBDA, "runs the code stored in the file")
+
+
+def test_a_function_in_place_of_a_lambda(folder):
+    skip_without_its_python(folder)
+    saved = json.loads(h5py.File(folder / "lambdas.h5").attrs["model_config"])
+    names = [one["name"] for one in saved["config"]["layers"] if one["class_name"] == "Lambda"]
+    lanes = {name: i for i, name in enumerate(names)}
+    given = {name: (lambda t, lane=i, **_: t[:, lane]) for name, i in lanes.items()}
+    model = load_model(folder / "lambdas.h5", custom_objects=given)
+    assert_computes_the_same(model, folder, "lambdas")
+
+
+@pytest.mark.parametrize("code", ["AAAA", "4wIAAAAAAAAA", "TgAA"])
+def test_code_of_another_python_is_told(folder, tmp_path, code):
+    def spoilt(text):
+        config = json.loads(text)
+        for one in config["config"]["layers"]:
+            if one["class_name"] == "Lambda":
+                one["config"]["function"][0] = code
+        return json.dumps(config)
+
+    path = changed(folder, tmp_path, "lambdas", spoilt)
+    fails(path, Exit.UNKNOWN_CLASS, "Lambda 'lambda' (is byte|holds no)", safe_mode=False)
+
+
+def test_an_operation_without_a_translation_is_named(folder, tmp_path):
+    path = changed(folder, tmp_path, "operations", lambda t: t.replace("nn.softmax", "nn.fft"))
+    fails(path, Exit.NOT_A_MODEL, "layer 'tf.nn.fft' calls tf.nn.fft, which has no translation")
+
+
+def test_ragged_inputs_are_refused(folder, tmp_path):
+    path = changed(
+        folder, tmp_path, "operations", lambda t: t.replace('"ragged": false', '"ragged": true')
+    )
+    fails(path, Exit.NOT_A_MODEL, "input 'sensors' is ragged")
+
+
+def test_an_argument_that_asks_for_something_else_is_refused(folder, tmp_path):
+    path = changed(
+        folder, tmp_path, "nested", lambda t: t.replace('"time_major": false', '"time_major": true')
+    )
+    fails(path, Exit.NOT_A_MODEL, "GRU 'gru' has time_major=True")
+
+
+def test_weights_of_another_shape_are_named(folder, tmp_path):
+    path = changed(folder, tmp_path, "slashes", lambda t: t.replace('"units": 6', '"units": 7'))
+    fails(path, Exit.NOT_A_MODEL, "weights do not fit layer 'tower_3'")
+
+
+def test_weights_that_are_missing_are_named(folder, tmp_path):
+    path = tmp_path / "slashes.h5"
+    path.write_bytes((folder / "slashes.h5").read_bytes())
+    with h5py.File(path, "r+") as file:
+        names = [name for name in file["model_weights"].attrs["layer_names"] if name != "tower/2"]
+        file["model_weights"].attrs["layer_names"] = names
+    fails(path, Exit.NOT_A_MODEL, "no weights for layer 'tower/2'")
+
+
+def test_layers_are_found_by_name_not_by_position(folder, tmp_path):
+    """Two layers of equal shapes in another order: by position they would trade their weights."""
+    path = tmp_path / "slashes.h5"
+    path.write_bytes((folder / "slashes.h5").read_bytes())
+    with h5py.File(path, "r+") as file:
+        names = list(file["model_weights"].attrs["layer_names"])
+        file["model_weights"].attrs["layer_names"] = names[::-1]
+    assert_computes_the_same(load_model(path), folder, "slashes")
+
+
+def test_an_architecture_needs_weights_and_no_other_file_does(folder):
+    fails(folder / "images.json", Exit.USAGE, "Add --weights weights.h5")
+    weights = folder / "images.weights-only.h5"
+    fails(folder / "images.h5", Exit.USAGE, "Leave out one of the two", weights=weights)
