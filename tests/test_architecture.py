@@ -32,19 +32,23 @@ AREAS: dict[str, tuple[str, str]] = {
     "verification": ("verification", "words keras"),
     "report": ("report", ""),
     "telling": ("describe", "words keras view deciding report"),
+    "translation": ("translation", "words"),
     "api": (
         "api",
         "words keras view rules matching deciding rebuilding inlining verification report telling",
     ),
     "outside": (
         "__init__ __main__ command conversion targets reading bench",
-        "words keras layers view lanes rules pieces matching deciding rebuilding inlining "
-        "verification report telling api",
+        "words keras translation layers view lanes rules pieces matching deciding rebuilding "
+        "inlining verification report telling api",
     ),
 }
 PRINTS = ("command", "__main__")
 BACKENDS = ("tensorflow", "jax", "torch")
-MAY_USE_A_BACKEND = ("layers", "_backend", "bench", "targets", "inlining.dispatch")
+MAY_USE_A_BACKEND = (
+    "layers", "_backend", "bench", "targets", "inlining.dispatch", "translation.frozen",
+    "translation.inlined",
+)  # fmt: skip
 
 
 def sources() -> dict[str, Path]:

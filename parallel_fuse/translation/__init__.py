@@ -1,0 +1,1 @@
+"""TensorFlow graphs, as a SavedModel holds them, translated to functional Keras models."""
