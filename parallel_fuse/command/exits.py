@@ -29,6 +29,7 @@ class Exit(IntEnum):
     NOT_VERIFIED = 13
     WRITTEN_DIFFERS = 14
     SOME_FAILED = 15
+    UNTRANSLATED = 16
 
 
 MEANINGS = {
@@ -48,6 +49,7 @@ MEANINGS = {
     Exit.NOT_VERIFIED: "two models could not be compared on this machine",
     Exit.WRITTEN_DIFFERS: "the written file does not give in its runtime what the original gives",
     Exit.SOME_FAILED: "of several files some failed; the table says which and why",
+    Exit.UNTRANSLATED: "a SavedModel holds an operation that has no translation",
 }
 
 

@@ -10,16 +10,17 @@ from parallel_fuse.reading.refusing import not_a_model
 
 HDF5_SUFFIXES = (".h5", ".hdf5")
 MODEL_SUFFIXES = (".keras", *HDF5_SUFFIXES, ".json")
-KINDS = "a .keras, .h5 or .hdf5 file, or a .json with its weights"
+KINDS = "a .keras, .h5 or .hdf5 file, a SavedModel, or a .json with its weights"
 _HDF5 = b"\x89HDF\r\n\x1a\n"
 
 
 def check_model_file(path: Path, weights: Path | None = None) -> None:
     """Raise FileError if a look at the file, without Keras, shows that it holds no model."""
     _check_readable(path)
-    if path.is_dir():
-        _check_folder(path)
+    if is_saved_model(path):
         return
+    if path.is_dir():
+        raise _no_saved_model(path)
     suffix = path.suffix.lower()
     if suffix not in MODEL_SUFFIXES:
         raise FileError(
@@ -50,10 +51,10 @@ def _check_readable(path: Path) -> None:
         )
 
 
-def _check_folder(path: Path) -> None:
-    raise FileError(
+def _no_saved_model(path: Path) -> FileError:
+    return FileError(
         Exit.NOT_A_MODEL,
-        f"expected {KINDS}. Received: {path}, a folder. "
+        f"expected {KINDS}. Received: {path}, a folder without a saved_model.pb. "
         f"Save the model with model.save('model.keras') first.",
     )
 

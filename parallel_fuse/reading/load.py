@@ -11,7 +11,7 @@ import keras
 
 import parallel_fuse.layers  # noqa: F401 - registered: a fused file may hold some
 from parallel_fuse.reading.files import check_model_file
-from parallel_fuse.reading.formats import architecture, archive, hdf5
+from parallel_fuse.reading.formats import architecture, archive, hdf5, saved_model
 from parallel_fuse.reading.refusing import explained
 from parallel_fuse.reading.request import Read, Request
 
@@ -47,8 +47,8 @@ def load_model(
     logged (`logging.getLogger("parallel_fuse")`), and stands in the report of `convert`.
 
     Args:
-        path: a `.keras`, `.h5` or `.hdf5` file, or the `.json` of an architecture, which takes
-            `weights`.
+        path: a `.keras`, `.h5` or `.hdf5` file, the folder of a SavedModel (what its serving
+            signature computes), or the `.json` of an architecture, which takes `weights`.
         custom_objects: classes and functions by the name that the file has for them, also
             `"<lambda>"` for an activation that had no name, or a Lambda layer's name for its
             function.
@@ -91,7 +91,7 @@ def read(
 
 
 def _reader(path: Path) -> Callable[[Request], Read]:
-    return READERS[path.suffix.lower()]
+    return saved_model.read if path.is_dir() else READERS[path.suffix.lower()]
 
 
 def _compile(found: Read, request: Request) -> None:

@@ -10,7 +10,6 @@ import keras
 import numpy as np
 from keras import layers
 
-from parallel_fuse.errors import ConversionError
 from parallel_fuse.translation import (
     dilated,
     elementwise,
@@ -48,13 +47,13 @@ def functional_from_saved_model(path: str | Path, signature: str | None = None) 
         A functional model in inference form, its inputs and outputs named as in the signature.
 
     Raises:
-        ConversionError: an operation has no translation, or does more than compute.
+        UntranslatedError: an operation has no translation, or does more than compute.
     """
     try:
         graph = frozen(Path(path), signature)
         return _Walk(graph).model(name=re.sub(r"\W+", "_", Path(path).stem) or "model")
     except UntranslatedError as reason:
-        raise ConversionError(
+        raise UntranslatedError(
             f"expected a SavedModel of operations that Keras has. Received: {path} with {reason}. "
             f"{ELSEWHERE}"
         ) from reason

@@ -6,7 +6,9 @@ import pytest
 import tensorflow as tf
 from keras import layers
 
+import parallel_fuse
 from parallel_fuse import fuse_parallel_branches
+from parallel_fuse.command.exits import Exit, FileError
 from parallel_fuse.errors import ConversionError
 from parallel_fuse.policy import EVERYTHING
 from parallel_fuse.translation.walk import functional_from_saved_model
@@ -241,3 +243,19 @@ def test_ids_and_values_of_several_inputs(tmp_path):
         tmp_path, lambda ids, x: tf.gather(table, ids) * x, specs, table=table
     )
     assert set(values(specs, 2)) == set(model.input)
+
+
+def test_by_the_command_line(tmp_path):
+    """A SavedModel in, a proven file out; one that cannot be read leaves nothing."""
+    x = keras.Input((16, 5), name="x")
+    model = randomise(keras.Model(x, layers.Add()([layers.Dense(3)(x[:, i]) for i in range(16)])))
+    model.export(str(tmp_path / "saved"), verbose=False)
+    report = parallel_fuse.convert(tmp_path / "saved", tmp_path / "out.keras")
+    assert report.changed
+    assert report.file.proof.ok
+    loop = keras.Input((4, 3))
+    keras.Model(loop, layers.GRU(2)(loop)).export(str(tmp_path / "loop"), verbose=False)
+    with pytest.raises(FileError, match="While") as caught:
+        parallel_fuse.convert(tmp_path / "loop", tmp_path / "none.keras")
+    assert caught.value.code is Exit.UNTRANSLATED
+    assert not (tmp_path / "none.keras").exists()
