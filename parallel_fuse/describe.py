@@ -1,5 +1,6 @@
 """Words for a plan: which region became what, in the terms of the user's own layers."""
 
+import math
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
 from typing import Any
@@ -195,6 +196,12 @@ def _without(bundle: Bundle, option: str) -> list[Any]:
 
 def _padding(bundle: Bundle) -> int:
     """How many parameters stand for a missing bias, gamma or beta."""
-    biases = (one.get_weights()[0].shape[-1] for one in _without(bundle, "use_bias"))
+    biases = map(_outputs, _without(bundle, "use_bias"))
     lacking = (*_without(bundle, "scale"), *_without(bundle, "center"))
     return sum(biases) + sum(one.get_weights()[0].size for one in lacking)
+
+
+def _outputs(layer: Any) -> int:
+    """How long a layer's bias is. A depthwise convolution has so many filters for each channel."""
+    said = getattr(layer, "units", None) or getattr(layer, "filters", None)
+    return said or math.prod(layer.get_weights()[0].shape[-2:])

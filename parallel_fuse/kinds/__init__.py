@@ -6,6 +6,7 @@ from parallel_fuse.kinds.bidirectional import BIDIRECTIONAL
 from parallel_fuse.kinds.channelwise import CHANNELWISE
 from parallel_fuse.kinds.conv import CONV
 from parallel_fuse.kinds.dense import DENSE
+from parallel_fuse.kinds.depthwise import DEPTHWISE_CONV
 from parallel_fuse.kinds.einsum import EINSUM_DENSE
 from parallel_fuse.kinds.embedding import EMBEDDING
 from parallel_fuse.kinds.group_normalization import GROUP_NORMALIZATION
@@ -26,6 +27,7 @@ from parallel_fuse.kinds.reshaping import (
 )
 from parallel_fuse.kinds.rms_normalization import RMS_NORMALIZATION
 from parallel_fuse.kinds.selecting import SELECT
+from parallel_fuse.kinds.separable import SEPARABLE_CONV
 from parallel_fuse.kinds.unit_normalization import UNIT_NORMALIZATION
 from parallel_fuse.kinds.vectorized import VECTORIZED
 
@@ -33,6 +35,8 @@ KINDS: tuple[Kind, ...] = (
     DENSE,
     EINSUM_DENSE,
     CONV,
+    DEPTHWISE_CONV,
+    SEPARABLE_CONV,
     BATCH_NORMALIZATION,
     LAYER_NORMALIZATION,
     GROUP_NORMALIZATION,

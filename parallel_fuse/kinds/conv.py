@@ -108,13 +108,18 @@ def grouped_pays(bundle: Bundle, policy: Policy) -> None:
         raise Reject("under XLA a grouped convolution is no faster than the branches")
     if policy.mode == "jit":
         return
+    check_positions(bundle, policy)
+    if isinstance(first, layers.Conv3D) or first.compute_dtype == "float64":
+        what = "3D" if isinstance(first, layers.Conv3D) else "float64"
+        raise Reject(f"TensorFlow has no grouped {what} kernel on a CPU, lanes run one by one")
+
+
+def check_positions(bundle: Bundle, policy: Policy) -> None:
+    """Raise Reject where too little is computed to pay for starting a grouped convolution."""
     positions = _positions(bundle)
     if policy.mode == "graph" and bundle.size * positions < FEW_POSITIONS:
         lanes = f"{bundle.size} lanes of {positions} positions"
         raise Reject(f"{lanes}: a grouped convolution of so few may be slower, measure")
-    if isinstance(first, layers.Conv3D) or first.compute_dtype == "float64":
-        what = "3D" if isinstance(first, layers.Conv3D) else "float64"
-        raise Reject(f"TensorFlow has no grouped {what} kernel on a CPU, lanes run one by one")
 
 
 def _positions(bundle: Bundle) -> int:
