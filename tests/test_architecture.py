@@ -47,7 +47,7 @@ PRINTS = ("command", "__main__")
 BACKENDS = ("tensorflow", "jax", "torch")
 MAY_USE_A_BACKEND = (
     "layers", "_backend", "bench", "targets", "inlining.dispatch", "translation.frozen",
-    "translation.inlined",
+    "translation.inlined", "reading",
 )  # fmt: skip
 
 

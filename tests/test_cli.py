@@ -239,20 +239,20 @@ def test_file_of_another_type(folder):
 @pytest.mark.parametrize("suffix", [".keras", ".h5", ".hdf5"])
 def test_text_under_the_name_of_a_model(folder, suffix):
     Path(f"broken{suffix}").write_text("no model")
-    fails(Exit.NOT_A_MODEL, "explain", f"broken{suffix}", saying="or another format")
+    fails(Exit.NOT_A_MODEL, "explain", f"broken{suffix}", saying="but another format")
 
 
 def test_truncated_keras_file(folder):
     whole = Path("towers.keras").read_bytes()
     Path("broken.keras").write_bytes(whole[: len(whole) // 2])
-    fails(Exit.NOT_A_MODEL, "fuse", "broken.keras", "-o", "out.keras", saying="cut short")
+    fails(Exit.DAMAGED, "fuse", "broken.keras", "-o", "out.keras", saying="cut short")
 
 
 def test_truncated_hdf5_file(folder):
     towers().save("whole.h5")
     whole = Path("whole.h5").read_bytes()
     Path("broken.h5").write_bytes(whole[: len(whole) // 2])
-    fails(Exit.NOT_A_MODEL, "explain", "broken.h5", saying="OSError")
+    fails(Exit.DAMAGED, "explain", "broken.h5", saying="cut short or damaged")
 
 
 def test_archive_without_a_model(folder):
@@ -264,7 +264,7 @@ def test_archive_without_a_model(folder):
 def test_hdf5_with_weights_alone(folder):
     with h5py.File("weights.h5", "w") as file:
         file["kernel"] = np.ones((2, 3))
-    fails(Exit.NOT_A_MODEL, "explain", "weights.h5", saying="weights alone")
+    fails(Exit.WEIGHTS_ALONE, "explain", "weights.h5", saying="weights alone")
 
 
 def test_keras_file_without_weights(folder):

@@ -52,8 +52,8 @@ WEIGHTS = click.option(
 def main() -> None:
     """Fuse the parallel branches of a trained Keras model into one layer per level.
 
-    MODEL is a .keras, .h5 or .hdf5 file that holds a whole model, also one of Keras 1 or 2, or
-    the .json of an architecture, whose weights --weights names.
+    MODEL is a .keras, .h5 or .hdf5 file that holds a whole model, also one of Keras 1 or 2, the
+    folder of a SavedModel, or the .json of an architecture, whose weights --weights names.
     """
 
 

@@ -30,6 +30,9 @@ class Exit(IntEnum):
     WRITTEN_DIFFERS = 14
     SOME_FAILED = 15
     UNTRANSLATED = 16
+    DAMAGED = 17
+    STRAY_PATH = 18
+    WEIGHTS_ALONE = 19
 
 
 MEANINGS = {
@@ -49,7 +52,10 @@ MEANINGS = {
     Exit.NOT_VERIFIED: "two models could not be compared on this machine",
     Exit.WRITTEN_DIFFERS: "the written file does not give in its runtime what the original gives",
     Exit.SOME_FAILED: "of several files some failed; the table says which and why",
-    Exit.UNTRANSLATED: "a SavedModel holds an operation that has no translation",
+    Exit.UNTRANSLATED: "an operation of TensorFlow has no translation",
+    Exit.DAMAGED: "a file is cut short or damaged",
+    Exit.STRAY_PATH: "an archive holds a path outside itself, or a link",
+    Exit.WEIGHTS_ALONE: "a file holds weights alone, without the model",
 }
 
 

@@ -1,14 +1,14 @@
 """Write a file or a folder whole or not at all, and only where the user allowed it."""
 
 import os
-import secrets
-import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from parallel_fuse.command import leftovers
 from parallel_fuse.command.exits import Exit, FileError
 from parallel_fuse.command.formats import Format
+from parallel_fuse.command.leftovers import remove
 
 REPORT_SUFFIXES = (".txt", ".json", ".html")
 
@@ -17,6 +17,7 @@ def check_targets(
     source: Path, target: Path, form: Format, report_path: Path | None, *, overwrite: bool
 ) -> None:
     """Raise FileError if the model or the report cannot, or must not, be written there."""
+    leftovers.sweep(target)
     _check_target(target, source, overwrite=overwrite, folder=form.name == "savedmodel")
     if report_path is None:
         return
@@ -71,14 +72,18 @@ def replacing(target: Path, *, overwrite: bool = True) -> Iterator[Path]:
     """Yield a temporary path beside `target`, which it becomes on success; on failure it is gone.
 
     A file or a folder may be made there. At every moment `target` is the old one, complete, or
-    not there (for an instant, where a folder takes the place of another).
+    not there (for an instant, where a folder takes the place of another). What a killed run left
+    beside it is removed first.
 
     Raises:
         FileError: the operating system refused, or `target` came to be meanwhile.
     """
-    mark = secrets.token_hex(4)
-    temporary = target.with_name(f".{target.stem}.{mark}{target.suffix}")
+    leftovers.sweep(target)
+    mark = leftovers.new_mark()
+    place = leftovers.temporary(target, mark)
     try:
+        place.mkdir()
+        temporary = place / target.name
         yield temporary
         if target.exists() and not overwrite:
             raise FileError(
@@ -94,7 +99,7 @@ def replacing(target: Path, *, overwrite: bool = True) -> Iterator[Path]:
             f"Nothing was left there; free space or choose another folder.",
         ) from error
     finally:
-        _remove(temporary)
+        remove(place)
 
 
 def _put_in_place(temporary: Path, target: Path, mark: str) -> None:
@@ -102,21 +107,14 @@ def _put_in_place(temporary: Path, target: Path, mark: str) -> None:
         os.replace(temporary, target)
         return
     # No call replaces a folder that holds something: the old one steps aside.
-    aside = target.with_name(f".{target.name}.{mark}.old")
+    aside = leftovers.aside(target, mark)
     os.rename(target, aside)
     try:
         os.rename(temporary, target)
     except BaseException:
         os.rename(aside, target)
         raise
-    shutil.rmtree(aside, ignore_errors=True)
-
-
-def _remove(path: Path) -> None:
-    if path.is_dir():
-        shutil.rmtree(path, ignore_errors=True)
-    else:
-        path.unlink(missing_ok=True)
+    remove(aside)
 
 
 def check_folder(target: Path) -> None:

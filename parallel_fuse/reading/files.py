@@ -3,6 +3,7 @@
 import os
 import stat
 import zipfile
+from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from parallel_fuse.command.exits import Exit, FileError
@@ -10,8 +11,17 @@ from parallel_fuse.reading.refusing import not_a_model
 
 HDF5_SUFFIXES = (".h5", ".hdf5")
 MODEL_SUFFIXES = (".keras", *HDF5_SUFFIXES, ".json")
-KINDS = "a .keras, .h5 or .hdf5 file, a SavedModel, or a .json with its weights"
+KINDS = "a .keras, .h5 or .hdf5 file, a .json with its weights, or a SavedModel folder"
 _HDF5 = b"\x89HDF\r\n\x1a\n"
+_ZIP = b"PK\x03\x04"
+
+
+@dataclass(frozen=True)
+class Problem:
+    """Why a file is no model, and the exit code that stands for it."""
+
+    what: str
+    code: Exit = Exit.NOT_A_MODEL
 
 
 def check_model_file(path: Path, weights: Path | None = None) -> None:
@@ -31,7 +41,7 @@ def check_model_file(path: Path, weights: Path | None = None) -> None:
     _check_weights(path, weights)
     problem = {".keras": _archive_problem, ".json": _no_problem}.get(suffix, _hdf5_problem)(path)
     if problem:
-        raise not_a_model(path, problem)
+        raise not_a_model(path, problem.what, problem.code)
 
 
 def is_saved_model(path: Path) -> bool:
@@ -78,20 +88,24 @@ def _check_weights(path: Path, weights: Path | None) -> None:
     if problem := _hdf5_problem(weights):
         raise FileError(
             Exit.NOT_A_MODEL,
-            f"expected weights in an HDF5 file. Received: {weights}, {problem}. "
+            f"expected weights in an HDF5 file. Received: {weights}, {problem.what}. "
             f"Save them with model.save_weights('model.weights.h5').",
         )
 
 
-def _archive_problem(path: Path) -> str | None:
+def _archive_problem(path: Path) -> Problem | None:
     if not zipfile.is_zipfile(path):
-        return "which is no .keras archive (cut short, or another format)"
+        if _begins(path, _ZIP):
+            return Problem("an archive that is cut short", Exit.DAMAGED)
+        return Problem("which is no .keras archive, but another format")
     with zipfile.ZipFile(path) as archive:
         members = archive.infolist()
     if strays := [one.filename for one in members if _strays(one)]:
-        return f"an archive with a path outside itself ('{strays[0]}'), which is not opened"
-    names = {one.filename for one in members}
-    return None if "config.json" in names else "an archive without a model configuration"
+        what = f"an archive with a path outside itself ('{strays[0]}'), which is not opened"
+        return Problem(what, Exit.STRAY_PATH)
+    if "config.json" in {one.filename for one in members}:
+        return None
+    return Problem("an archive without a model configuration")
 
 
 def _strays(member: zipfile.ZipInfo) -> bool:
@@ -101,10 +115,15 @@ def _strays(member: zipfile.ZipInfo) -> bool:
     return link or path.is_absolute() or ".." in path.parts or ":" in path.parts[0]
 
 
-def _hdf5_problem(path: Path) -> str | None:
+def _hdf5_problem(path: Path) -> Problem | None:
+    if _begins(path, _HDF5):
+        return None
+    return Problem("which is no HDF5 file, but another format")
+
+
+def _begins(path: Path, signature: bytes) -> bool:
     with path.open("rb") as file:
-        signature = file.read(len(_HDF5))
-    return None if signature == _HDF5 else "which is no HDF5 file (cut short, or another format)"
+        return file.read(len(signature)) == signature
 
 
 def _no_problem(path: Path) -> None:

@@ -1,6 +1,9 @@
 """Why a file is not opened, each reason as one line with its exit code and the remedy."""
 
+import json
 import re
+import zipfile
+import zlib
 from pathlib import Path
 
 from parallel_fuse.command.exits import Exit, FileError
@@ -26,9 +29,20 @@ class Refused(Exception):  # noqa: N818 - the path is known further out, where i
         self.what, self.remedy, self.code, self.expected = what, remedy, code, expected
 
 
-def not_a_model(path: Path, problem: str) -> FileError:
+# What a file that is cut short makes its reader raise.
+_DAMAGE = (
+    zipfile.BadZipFile,
+    zlib.error,
+    json.JSONDecodeError,
+    UnicodeDecodeError,
+    EOFError,
+    OSError,
+)
+
+
+def not_a_model(path: Path, problem: str, code: Exit = Exit.NOT_A_MODEL) -> FileError:
     return FileError(
-        Exit.NOT_A_MODEL,
+        code,
         f"expected a whole Keras model. Received: {path}, {problem}. "
         f"Save the model again with model.save().",
     )
@@ -63,6 +77,9 @@ def explained(error: Exception, path: Path) -> FileError:
             f"expected {error.expected}. Received: {path}, {error.what}. {error.remedy}",
         )
     text = str(error)
+    if isinstance(error, _DAMAGE):
+        what = f"which is cut short or damaged ({_innermost(text)})"
+        return not_a_model(path, what, Exit.DAMAGED)
     if _LAMBDA.search(text):
         return explained(python_code("a function"), path)
     if found := _UNKNOWN.search(text):

@@ -93,6 +93,19 @@ def nested() -> keras.Model:
     return keras.Model([x, z], {"price": tail(merged), "sum": layers.Add()(rows)}, name="nested")
 
 
+def served() -> keras.Model:
+    """A SavedModel without Python code: nested models, statistics, slices, a frozen layer."""
+    x = keras.Input((LANES, 4), name="sensors")
+    y = keras.Input((4,))
+    tower = keras.Model(y, layers.BatchNormalization()(layers.Dense(3)(y)), name="tower")
+    tail = keras.Sequential([layers.Dense(6, activation="relu"), layers.Dense(2)], name="tail")
+    branches = [layers.Dense(5, name=f"side/{i}")(x[:, i]) for i in range(3, LANES)]
+    branches += [tower(x[:, 0]), tower(x[:, 2])]
+    model = keras.Model(x, [tail(layers.Concatenate()(branches)), branches[-1]], name="served")
+    model.get_layer("side/4").trainable = False
+    return model
+
+
 def images() -> keras.Model:
     """Separable and grouped convolutions, normalization, pooling; saved as `.keras`."""
     x = keras.Input((11, 9, 8), name="picture")
@@ -125,11 +138,12 @@ def computed(model: keras.Model, rng: np.random.Generator) -> dict[str, np.ndarr
 
 def write(folder: Path) -> None:
     rng = np.random.default_rng(20240117)
-    for make in (lambdas, operations, slashes, nested, images):
+    for make in (lambdas, operations, slashes, nested, images, served):
         model = randomised(make(), rng)
-        model.save(folder / f"{make.__name__}.h5")
+        if make is not served:
+            model.save(folder / f"{make.__name__}.h5")
         np.savez_compressed(folder / f"{make.__name__}.npz", **computed(model, rng))
-        if make is lambdas:
+        if make in (lambdas, served):
             model.save(folder / make.__name__, include_optimizer=False)
         if make in (images, nested):
             model.save(folder / f"{make.__name__}.keras")

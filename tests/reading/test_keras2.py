@@ -1,16 +1,19 @@
 """Files that Keras 2 wrote: they open and give what Keras 2 computed, and they fuse."""
 
 import json
+import shutil
 
 import h5py
 import keras
 import numpy as np
 import pytest
+from tensorflow.core.protobuf import saved_model_pb2
 
 import parallel_fuse
 from parallel_fuse.command.exits import Exit
 from parallel_fuse.errors import ConversionError
 from parallel_fuse.policy import EVERYTHING
+from parallel_fuse.reading.keras2.metadata import metadata
 from parallel_fuse.reading.load import load_model, read
 from tests.reading.files import assert_computes_the_same, skip_without_its_python, unpacked
 
@@ -151,7 +154,9 @@ def test_code_of_another_python_is_told(folder, tmp_path, code):
 
 def test_an_operation_without_a_translation_is_named(folder, tmp_path):
     path = changed(folder, tmp_path, "operations", lambda t: t.replace("nn.softmax", "nn.fft"))
-    fails(path, Exit.NOT_A_MODEL, "layer 'tf.nn.fft' calls tf.nn.fft, which has no translation")
+    fails(
+        path, Exit.UNTRANSLATED, "layer 'tf.nn.fft' calls tf.nn.fft, which has no translation"
+    )
 
 
 def test_ragged_inputs_are_refused(folder, tmp_path):
@@ -196,3 +201,38 @@ def test_an_architecture_needs_weights_and_no_other_file_does(folder):
     fails(folder / "images.json", Exit.USAGE, "Add --weights weights.h5")
     weights = folder / "images.weights-only.h5"
     fails(folder / "images.h5", Exit.USAGE, "Leave out one of the two", weights=weights)
+
+
+def test_a_saved_model_by_its_configuration_and_checkpoint(folder):
+    """Neither `tf_keras` nor the functions in it are needed."""
+    opened = read(folder / "served")
+    assert_computes_the_same(opened.model, folder, "served")
+    assert [layer.name for layer in opened.model.layers if layer.name.startswith("side")] == [
+        f"side_{i}" for i in range(3, 9)
+    ]
+    assert not opened.model.get_layer("side_4").trainable
+    assert len(opened.model.get_layer("tower").layers) == 3
+
+
+def test_a_saved_model_with_lambda_slices_fuses(folder, tmp_path):
+    skip_without_its_python(folder)
+    report = parallel_fuse.convert(
+        folder / "lambdas", tmp_path / "fused.onnx", safe_mode=False, policy=EVERYTHING
+    )
+    assert report.changed
+    assert report.file.proof.ok
+    assert_computes_the_same(read(folder / "lambdas", safe_mode=False).model, folder, "lambdas")
+
+
+def test_a_saved_model_of_older_tensorflow_keeps_its_configuration_in_the_graph(folder, tmp_path):
+    """Before TensorFlow 2.5 there was no file of its own for it."""
+    shutil.copytree(folder / "served", tmp_path / "served")
+    place = tmp_path / "served" / "saved_model.pb"
+    saved = saved_model_pb2.SavedModel()
+    saved.ParseFromString(place.read_bytes())
+    graph = saved.meta_graphs[0].object_graph_def
+    for number, noted in metadata(folder / "served", graph).items():
+        graph.nodes[number].user_object.metadata = json.dumps(noted)
+    place.write_bytes(saved.SerializeToString())
+    (tmp_path / "served" / "keras_metadata.pb").unlink()
+    assert_computes_the_same(read(tmp_path / "served").model, folder, "served")

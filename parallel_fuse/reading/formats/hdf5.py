@@ -7,6 +7,7 @@ import h5py
 import numpy as np
 
 from parallel_fuse import _keras
+from parallel_fuse.command.exits import Exit
 from parallel_fuse.reading import nests
 from parallel_fuse.reading.hdf5_groups import array, listed, text
 from parallel_fuse.reading.keras2.layers import Making
@@ -21,7 +22,8 @@ from parallel_fuse.reading.weights import by_owner, fill
 def read(request: Request) -> Read:
     with h5py.File(request.path, "r") as file:
         if "model_config" not in file.attrs:
-            raise not_a_model(request.path, "which holds weights alone, without the model")
+            what = "which holds weights alone, without the model"
+            raise not_a_model(request.path, what, Exit.WEIGHTS_ALONE)
         config = json.loads(text(file.attrs["model_config"]))
         model = model_from(config, weights_in(file), request)
         training = file.attrs.get("training_config")

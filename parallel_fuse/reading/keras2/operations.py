@@ -6,6 +6,7 @@ from typing import Any
 
 from keras import ops
 
+from parallel_fuse.command.exits import Exit
 from parallel_fuse.inlining.tensorflow_functions import FUNCTIONS
 from parallel_fuse.reading.refusing import Refused
 
@@ -55,6 +56,7 @@ def translated(function: str, first: Any, others: Mapping[str, Any], layer: str)
         raise Refused(
             f"whose layer '{layer}' calls tf.{function}, which has no translation",
             "Save the model again without this operation.",
+            Exit.UNTRANSLATED,
         )
     given = {key: value for key, value in others.items() if key not in SILENT and value is not None}
     try:
@@ -63,6 +65,7 @@ def translated(function: str, first: Any, others: Mapping[str, Any], layer: str)
         raise Refused(
             f"whose layer '{layer}' calls tf.{function} in a way that has no translation ({error})",
             "Save the model again without this operation.",
+            Exit.UNTRANSLATED,
         ) from error
 
 
