@@ -13,6 +13,7 @@ import h5py
 import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 from click.testing import CliRunner
 from keras import layers
 
@@ -131,9 +132,19 @@ def test_saved_model_without_a_model(folder):
     fails(Exit.NOT_A_MODEL, "saved", "-o", "out.keras", saying="holds no graph")
 
 
+def test_saved_model_with_an_unknown_operation(folder):
+    module = tf.Module()
+    module.serve = tf.function(
+        lambda x: {"y": tf.math.bessel_i0(x)}, input_signature=[tf.TensorSpec((None, 3), name="x")]
+    )
+    tf.saved_model.save(module, "saved", signatures={"serving_default": module.serve})
+    for output in ("out.keras", "out.onnx", "out.tflite", "other.savedmodel"):
+        fails(Exit.UNTRANSLATED, "saved", "-o", output, saying="BesselI0")
+
+
 def test_folder_that_is_none(folder):
     Path("empty").mkdir()
-    fails(Exit.NOT_A_MODEL, "empty", "-o", "out.keras", saying="without saved_model.pb")
+    fails(Exit.NOT_A_MODEL, "empty", "-o", "out.keras", saying="without a saved_model.pb")
 
 
 def test_python_code_without_the_flag(folder):

@@ -236,3 +236,11 @@ def test_a_saved_model_of_older_tensorflow_keeps_its_configuration_in_the_graph(
     place.write_bytes(saved.SerializeToString())
     (tmp_path / "served" / "keras_metadata.pb").unlink()
     assert_computes_the_same(read(tmp_path / "served").model, folder, "served")
+
+
+def test_a_saved_model_with_code_that_may_not_run_is_read_from_its_graph(folder):
+    """Whatever Python saved it: the graph has the operations that the code came to."""
+    opened = read(folder / "lambdas")
+    assert_computes_the_same(opened.model, folder, "lambdas")
+    assert "its configuration is not read: it is one which holds a Lambda" in opened.repairs[0]
+    assert not any(isinstance(layer, keras.layers.Lambda) for layer in opened.model.layers)
