@@ -14,7 +14,7 @@ import pytest
 SEED = 20240117
 
 hypothesis.settings.register_profile("ci", max_examples=300, deadline=None, derandomize=True)
-hypothesis.settings.register_profile("long", max_examples=5000, deadline=None)
+hypothesis.settings.register_profile("long", max_examples=2000, deadline=None)
 hypothesis.settings.load_profile("ci")
 
 

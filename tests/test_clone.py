@@ -374,3 +374,22 @@ def test_a_photograph_notices():
     before = photograph(model)
     model.get_layer("scale").gain.assign_add(model.get_layer("scale").bias)
     assert photograph(model) != before
+
+
+def test_what_get_config_leaves_out_is_not_lost():
+    """A number set from outside: the clone computed something else, and nothing came of it all."""
+    class Times(layers.Layer):
+        factor = 1.0
+
+        def call(self, inputs):
+            return inputs * self.factor
+
+    def make(x):
+        layer = Times()
+        layer.factor = 3.0
+        return layer(x)
+
+    model = beside_branches(make)
+    _, report = fuse_parallel_branches(model, return_report=True, policy=EVERYTHING)
+    assert report.verification.ok
+    assert any("leaves out 'factor'" in note for note in report.notes)

@@ -13,6 +13,7 @@ import keras
 from keras import tree
 
 from parallel_fuse import _keras
+from parallel_fuse.rebuilding.complete import check_complete
 from parallel_fuse.rebuilding.state import copy_assets, copy_state
 
 logger = logging.getLogger("parallel_fuse")
@@ -47,6 +48,7 @@ class Cloner:
             copy_assets(operation, twin)
             outputs = run(twin)
             copy_state(operation, twin)
+            check_complete(operation, twin)
             self._keep(operation, twin)
             return outputs
         except Exception as error:  # noqa: BLE001 - a custom layer may fail in any way it likes

@@ -174,3 +174,25 @@ def test_a_loop_over_time_is_not_mapped():
     x = keras.Input((3, 4, 6, 2), name="x")
     lanes = [layers.ConvLSTM1D(3, 2)(s) for s in slices(x, 3)]
     assert_rejects(keras.Model(x, layers.Concatenate()(lanes)), "no rule for the class ConvLSTM1D")
+
+
+def test_a_lane_that_keeps_something_of_its_own():
+    """Only the first lane's `call` runs: what the third alone does is seen by the trial of all."""
+
+    @keras.saving.register_keras_serializable(package="tests")
+    class Turned(layers.Layer):
+        sign = 1.0
+
+        def build(self, shape):
+            self.kernel = self.add_weight(shape=(shape[-1], 4))
+
+        def call(self, inputs):
+            return ops.matmul(inputs, self.kernel) * self.sign
+
+    def branch(i, x):
+        layer = Turned()
+        layer.sign = -1.0 if i == 2 else 1.0
+        return layer(x)
+
+    assert_rejects(towers(branch), "mapped, it does not give the same")
+    assert_fuses(towers(lambda i, x: Turned()(x)), layers=(5, 1))
