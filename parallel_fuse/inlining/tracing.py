@@ -70,9 +70,21 @@ def _twin(layer: Layer, specs: Specs) -> Layer:
         twin = clone_layer(layer)
         twin(tree.map_structure(lambda s: keras.Input(batch_shape=s.shape, dtype=s.dtype), specs))
         copy_state(layer, twin)
+        _name_apart(twin)
     except Exception as error:  # noqa: BLE001 - a custom layer may fail in any way it likes
         raise Reject(f"cannot be cloned: {first_line(error)}") from None
     return twin
+
+
+def _name_apart(twin: Layer) -> None:
+    """Layers inside a layer may have equal names, operations of a model may not."""
+    names: set[str] = set()
+    for one in _keras.sublayers(twin):
+        base, number = one.name, 0
+        while one.name in names:
+            number += 1
+            _keras.rename(one, f"{base}_{number}")
+        names.add(one.name)
 
 
 def _traced(twin: Layer, name: str, specs: Specs, training: bool | None) -> keras.Model:
