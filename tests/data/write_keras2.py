@@ -93,6 +93,26 @@ def nested() -> keras.Model:
     return keras.Model([x, z], {"price": tail(merged), "sum": layers.Add()(rows)}, name="nested")
 
 
+def changed() -> keras.Model:
+    """What Keras 3 computes otherwise, has under other arguments, or lacks."""
+    x = keras.Input((LANES, 4), name="sensors")
+    words = keras.Input((5,), dtype="int32", name="words")
+    y = keras.Input((4,))
+    inner = keras.Model(y, layers.Dense(3)(layers.BatchNormalization()(y)))
+    read = layers.Embedding(11, 6, mask_zero=True, input_length=5)(words)
+    gated = layers.LSTM(2, activation="hard_sigmoid", recurrent_activation="hard_sigmoid")(read)
+    old = layers.GRU(3, reset_after=False)(read)
+    each = layers.TimeDistributed(inner)(layers.SpatialDropout1D(0.1)(x))
+    each = layers.ThresholdedReLU(0.3)(layers.LayerNormalization(axis=[1, 2])(each))
+    kept = tf.boolean_mask(each, [i % 2 == 0 for i in range(LANES)], axis=1)
+    flat = tf.reshape(kept, [tf.shape(kept)[0], 15])
+    total = tf.reduce_logsumexp(tf.strided_slice(x, [0, 1], [3, 4]), axis=[1, 2], keepdims=True)
+    outputs = [gated, old, flat, total, layers.Activation("hard_sigmoid")(flat)]
+    model = keras.Model([x, words], outputs, name="changed")
+    model.add_loss(tf.reduce_mean(flat))
+    return model
+
+
 def served() -> keras.Model:
     """A SavedModel without Python code: nested models, statistics, slices, a frozen layer."""
     x = keras.Input((LANES, 4), name="sensors")
@@ -123,14 +143,20 @@ def images() -> keras.Model:
 def randomised(model: keras.Model, rng: np.random.Generator) -> keras.Model:
     """Weights that no two layers share, statistics of BatchNormalization kept positive."""
     for weight in model.weights:
-        drawn = rng.normal(scale=0.5, size=weight.shape).astype("float32")
-        weight.assign(np.abs(drawn) + 0.5 if "variance" in weight.name else drawn)
+        values = rng.normal(scale=0.5, size=weight.shape).astype("float32")
+        weight.assign(np.abs(values) + 0.5 if "variance" in weight.name else values)
     return model
+
+
+def drawn(dtype: tf.DType, shape: tuple[int, ...], rng: np.random.Generator) -> np.ndarray:
+    if dtype.is_integer:
+        return rng.integers(0, 11, shape).astype(dtype.name)
+    return rng.normal(size=shape).astype(dtype.name)
 
 
 def computed(model: keras.Model, rng: np.random.Generator) -> dict[str, np.ndarray]:
     """Inputs and outputs, in the order of `model.inputs` and of the flattened outputs."""
-    inputs = [rng.normal(size=(3, *t.shape[1:])).astype("float32") for t in model.inputs]
+    inputs = [drawn(t.dtype, (3, *t.shape[1:]), rng) for t in model.inputs]
     outputs = tf.nest.flatten(model(inputs if len(inputs) > 1 else inputs[0], training=False))
     found = {f"input_{i}": x for i, x in enumerate(inputs)}
     return found | {f"output_{i}": y.numpy() for i, y in enumerate(outputs)}
@@ -138,14 +164,14 @@ def computed(model: keras.Model, rng: np.random.Generator) -> dict[str, np.ndarr
 
 def write(folder: Path) -> None:
     rng = np.random.default_rng(20240117)
-    for make in (lambdas, operations, slashes, nested, images, served):
+    for make in (lambdas, operations, slashes, nested, images, changed, served):
         model = randomised(make(), rng)
         if make is not served:
             model.save(folder / f"{make.__name__}.h5")
         np.savez_compressed(folder / f"{make.__name__}.npz", **computed(model, rng))
         if make in (lambdas, served):
             model.save(folder / make.__name__, include_optimizer=False)
-        if make in (images, nested):
+        if make in (images, nested, changed):
             model.save(folder / f"{make.__name__}.keras")
         if make is images:
             (folder / "images.json").write_text(model.to_json())

@@ -23,7 +23,10 @@ def folder(tmp_path_factory):
     return unpacked(tmp_path_factory.mktemp("keras2"))
 
 
-PLAIN = ["operations.h5", "slashes.h5", "nested.h5", "images.h5", "nested.keras", "images.keras"]
+PLAIN = [
+    *("operations.h5", "slashes.h5", "nested.h5", "images.h5", "changed.h5"),
+    *("nested.keras", "images.keras", "changed.keras"),
+]
 
 
 @pytest.mark.parametrize("name", PLAIN)
@@ -33,6 +36,15 @@ def test_a_file_gives_what_keras_2_computed(folder, name):
     assert_computes_the_same(opened.model, folder, name.partition(".")[0])
     assert opened.repairs
     assert (folder / name).read_bytes() == before
+
+
+def test_hard_sigmoid_is_that_of_keras_2(folder, tmp_path):
+    """Keras 3 computes another function under this name; the new file keeps the old one."""
+    opened = read(folder / "changed.h5")
+    assert any("hard_sigmoid as Keras 2 had it" in repair for repair in opened.repairs)
+    parallel_fuse.convert(folder / "changed.h5", tmp_path / "fused.keras")
+    again = load_model(tmp_path / "fused.keras")
+    assert_computes_the_same(again, folder, "changed")
 
 
 def test_lambdas_with_lists_of_defaults_and_names_that_were_not_saved(folder):
@@ -154,9 +166,7 @@ def test_code_of_another_python_is_told(folder, tmp_path, code):
 
 def test_an_operation_without_a_translation_is_named(folder, tmp_path):
     path = changed(folder, tmp_path, "operations", lambda t: t.replace("nn.softmax", "nn.fft"))
-    fails(
-        path, Exit.UNTRANSLATED, "layer 'tf.nn.fft' calls tf.nn.fft, which has no translation"
-    )
+    fails(path, Exit.UNTRANSLATED, "layer 'tf.nn.fft' calls tf.nn.fft, which has no translation")
 
 
 def test_ragged_inputs_are_refused(folder, tmp_path):

@@ -46,6 +46,9 @@ def _places(written: Mapping[str, Any], path: tuple, place: str) -> Iterator[tup
         yield (*path, name), inner
         if "layers" in one["config"]:
             yield from _places(one, (*path, name), f"{inner}/")
+        wrapped = one["config"].get("layer")
+        if isinstance(wrapped, Mapping) and "layers" in wrapped["config"]:
+            yield from _places(wrapped, (*path, name), f"{inner}/layer/")
 
 
 def _snake(name: str) -> str:

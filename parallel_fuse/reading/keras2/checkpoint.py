@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 VALUE = "VARIABLE_VALUE"
+LEARNT = ("mean", "variance", "count")
 Path_ = tuple[str, ...]
 
 
@@ -40,6 +41,8 @@ def _layers(
 ) -> Iterator[tuple[Path_, int]]:
     """Every layer, nested models looked into, and its node."""
     for name, child in _children(graph, number).items():
+        if name == "layer":  # of a wrapper, maybe a model
+            yield from _layers(graph, noted, child, path)
         if name.startswith("layer-") and child in noted:
             inner = (*path, noted[child]["name"])
             yield inner, child
@@ -47,9 +50,11 @@ def _layers(
 
 
 def _variables(graph: Any, layer: int) -> list[int]:
-    listed = _children(graph, layer).get("variables")
-    found = {} if listed is None else _children(graph, listed)
-    return [found[name] for name in sorted((n for n in found if n.isdigit()), key=int)]
+    children = _children(graph, layer)
+    listed = _children(graph, children["variables"]) if "variables" in children else {}
+    found = [listed[name] for name in sorted((n for n in listed if n.isdigit()), key=int)]
+    # Normalization keeps what it has learnt of the data by name only.
+    return found or [children[name] for name in LEARNT if name in children]
 
 
 def _keys(graph: Any, saved: Any) -> dict[int, str]:

@@ -6,6 +6,7 @@ from typing import Any
 
 import keras
 
+from parallel_fuse.layers.activations import keras2_hard_sigmoid
 from parallel_fuse.reading.refusing import Refused, unknown
 from parallel_fuse.reading.repairs.arguments import ALIASES, repaired
 from parallel_fuse.reading.repairs.lambdas import function_of
@@ -52,9 +53,13 @@ def layer_of(written: Mapping[str, Any], making: Making, model: Callable) -> Any
     config = {k: _inside(k, v, making, model) for k, v in written["config"].items()}
     if not cls.__module__.startswith("keras."):
         return _custom(cls, config, making)
+    trainable = config.pop("trainable", True)  # not every class takes it
     config = {k: _activation(k, v, making) for k, v in repaired(cls, config, making.told).items()}
     with keras.saving.custom_object_scope(dict(making.known)):
-        return cls(**config) if any(k in config for k in INSIDE) else cls.from_config(config)
+        holds = any(key in config for key in (*INSIDE, "cells"))
+        layer = cls(**config) if holds else cls.from_config(config)
+    layer.trainable = bool(trainable)
+    return layer
 
 
 def class_of(kind: str, known: Mapping[str, Any]) -> type:
@@ -89,6 +94,9 @@ def _activation(key: str, value: Any, making: Making) -> Any:
     if isinstance(value, str) and value in making.known:
         making.told(f"activation '{value}' given by name")
         return making.known[value]
+    if value == "hard_sigmoid":
+        making.told("hard_sigmoid as Keras 2 had it, 0.2 x + 0.5 between 0 and 1")
+        return keras2_hard_sigmoid
     if isinstance(value, str) and not _is_known_activation(value):
         raise unknown(value)
     return value

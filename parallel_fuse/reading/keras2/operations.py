@@ -29,15 +29,41 @@ def _argmax(input, axis=None, output_type="int64"):
     return ops.cast(ops.argmax(input, axis=axis or 0), output_type)
 
 
+def _strided_slice(input_, begin, end, strides=None, **masks):
+    if any(masks.values()):
+        raise TypeError("masks")
+    steps = strides or [1] * len(begin)
+    return input_[tuple(slice(*one) for one in zip(begin, end, steps))]
+
+
+def _boolean_mask(tensor, mask, axis=0):
+    places = [place for place, kept in enumerate(mask) if kept]
+    return ops.take(tensor, places, axis=axis or 0)
+
+
+def _logsumexp(input_tensor, axis=None, keepdims=False):
+    return ops.logsumexp(input_tensor, axis=axis, keepdims=keepdims)
+
+
+def thresholded(x: Any, theta: float) -> Any:
+    """What the layer ThresholdedReLU computed."""
+    return ops.where(x > theta, x, ops.zeros_like(x))
+
+
 FURTHER = {
     "argmax": _argmax,
+    "boolean_mask": _boolean_mask,
     "broadcast_to": lambda input, shape: ops.broadcast_to(input, shape),
     "clip_by_value": _clip,
     "cumsum": lambda x, axis=0: ops.cumsum(x, axis=axis),
+    "flip_left_right": lambda image: ops.flip(image, axis=-2),
     "l2_normalize": _l2_normalize,
+    "reduce_logsumexp": _logsumexp,
+    "sort": lambda values, axis=-1: ops.sort(values, axis=axis),
     "stop_gradient": lambda input: ops.stop_gradient(input),
     "sinh": lambda x: ops.sinh(x),
     "cosh": lambda x: ops.cosh(x),
+    "strided_slice": _strided_slice,
     "logical_not": lambda x: ops.logical_not(x),
 }
 
@@ -49,8 +75,9 @@ def translated(function: str, first: Any, others: Mapping[str, Any], layer: str)
         Refused: no translation is known.
     """
     name = function.rpartition(".")[2]
-    if name in ("getitem", "strided_slice"):
-        return first[_key(others["slice_spec"])]
+    if name == "getitem":
+        key = _key(others["slice_spec"])
+        return first[key[0]] if isinstance(first, tuple) else first[key]
     known = FURTHER.get(name) or FUNCTIONS.get(OTHER_NAMES.get(name, name))
     if known is None or function.startswith("keras."):
         raise Refused(

@@ -15,7 +15,7 @@ from parallel_fuse.reading.keras2.layers import (
     refuse_ragged,
 )
 from parallel_fuse.reading.keras2.nodes import Call, calls_of, filled, first_numbers, referred
-from parallel_fuse.reading.keras2.operations import translated
+from parallel_fuse.reading.keras2.operations import thresholded, translated
 from parallel_fuse.reading.refusing import Refused
 from parallel_fuse.reading.repairs.names import without_slashes
 
@@ -51,8 +51,9 @@ def _renamed(written: Mapping[str, Any], name: str) -> dict[str, Any]:
 
 def _made(written: dict[str, Any], new: str, making: Making, path: tuple[str, ...]) -> Any:
     inner = (*path, written["name"])
+    before = len(making.leaves)
     layer = layer_of(_renamed(written, new), making, lambda nested: model_of(nested, making, inner))
-    if not is_model(written):
+    if len(making.leaves) == before:  # or they are those of the model inside
         making.leaves.append((inner, layer))
     return layer
 
@@ -148,6 +149,8 @@ def _maker(one: dict, new: str, making: Making, path: tuple[str, ...]) -> Any:
         return lambda first, **others: translated(function, first, others, one["name"])
     if one["class_name"] in PASSING:
         return lambda first, **others: first
+    if one["class_name"] == "ThresholdedReLU":  # Keras 3 has no such layer
+        return lambda first: thresholded(first, float(one["config"]["theta"]))
     layer = _made(one, new, making, path)
     return lambda first, **others: _called(layer, first, others)
 
@@ -172,7 +175,7 @@ def _run(calls: list[Call], made: dict, values: dict, starts: dict[str, int]) ->
                     filled(nest, lambda r: _value(values, r)) for nest in (call.first, call.others)
                 )
                 outputs = made[call.layer](first, **others)
-                values[call.layer, call.number + starts[call.layer]] = tree.flatten(outputs)
+                values[call.layer, call.number + starts[call.layer]] = _listed(outputs)
             else:
                 later.append(call)
         if len(later) == len(waiting):
@@ -181,6 +184,13 @@ def _run(calls: list[Call], made: dict, values: dict, starts: dict[str, int]) ->
                 "Save the model again.",
             )
         waiting = later
+
+
+def _listed(outputs: Any) -> list:
+    """The outputs of a call; a shape is one, though Keras has a tuple for it."""
+    flat = tree.flatten(outputs)
+    tensors = any(isinstance(one, keras.KerasTensor) for one in flat)
+    return flat if tensors or not isinstance(outputs, tuple) else [outputs]
 
 
 def _value(values: dict, reference: Any) -> Any:

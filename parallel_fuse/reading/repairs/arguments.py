@@ -55,7 +55,7 @@ def repaired(cls: type, config: Mapping[str, Any], told: Told) -> dict[str, Any]
     found = {**OLD_DEFAULTS.get(kind, {}), **keras1_arguments(kind, config, told)}
     found = _renamed(kind, found, told)
     accepted = _accepted(cls)
-    for argument in [one for one in found if one not in accepted or one in SILENT]:
+    for argument in [one for one in found if one not in accepted]:
         value = found.pop(argument)
         harmless = (*HARMLESS.get(argument, ()), None, False, [])
         if argument in (*SILENT, *UNUSED) or value in harmless:
@@ -86,7 +86,7 @@ def _renamed(kind: str, config: dict[str, Any], told: Told) -> dict[str, Any]:
 
 def _accepted(cls: type) -> set[str]:
     """What a layer's `__init__` takes, with those it hands its arguments on to."""
-    found = {"name", "trainable", "dtype"}
+    found: set[str] = set()
     for one in cls.__mro__:
         if "__init__" not in vars(one) or one is object:
             continue
