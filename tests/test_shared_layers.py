@@ -227,3 +227,29 @@ def test_a_mean_of_one_shared_layer():
     lanes = [shared(s) for s in slices(x, 4)]
     model = keras.Model(x, ops.sum(ops.stack(lanes, axis=1), axis=1))
     assert_fuses(model, layers=(4, 1))
+
+
+def test_layers_that_became_one_are_not_put_together_along_the_lanes():
+    """Fused again, the two calls of the fused layer were taken for calls on more samples."""
+    shared = [layers.Dense(4) for _ in range(3)]
+    x, z = keras.Input((3, 5), name="x"), keras.Input((3, 5), name="z")
+    outputs = [
+        layers.Concatenate()([one(s) for one, s in zip(shared, slices(t, 3))]) for t in (x, z)
+    ]
+    model = randomise(keras.Model([x, z], outputs))
+    fused = fuse_parallel_branches(model, policy=EVERYTHING)
+    again, report = fuse_parallel_branches(fused, return_report=True, policy=EVERYTHING)
+    assert report.verification.ok
+    assert "axis 0 has weights of its own" in str(report)
+    assert operation_names(again).count("EinsumDense") == 1
+
+
+def test_reshapes_save_little():
+    """Two normalizations, both called on two tensors: what was fused fused once more."""
+    inputs = [keras.Input((8, 5), name=name) for name in ("a", "b")]
+    lanes = [(layers.Cropping1D((0, 4)), layers.GroupNormalization(1)) for _ in range(2)]
+    add = layers.Add()
+    outputs = [add([norm(crop(x)) for crop, norm in lanes]) for x in inputs]
+    fused = fuse_parallel_branches(keras.Model(inputs, outputs))
+    _, report = fuse_parallel_branches(fused, return_report=True)
+    assert not report.changed

@@ -26,7 +26,7 @@ def gain(
 ) -> float:
     """Kernels before, divided by kernels after."""
     region = _Region(graph, found, lowerings, members)
-    layers = sum(b.size for b in members if lowerings[b.index].kernels)
+    layers = sum(b.size * min(1, lowerings[b.index].kernels) for b in members)
     if not layers:
         return 0.0
     before = layers + region.slices() + sum(region.chain(join) for join in region.joins)

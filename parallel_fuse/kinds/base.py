@@ -59,7 +59,8 @@ class Lowering:
         makes: (bundle, layout eaten) → layout made; the same one by default.
         accepts: raises `Reject` with the reason where the lowering does not fit.
         pays: (bundle, policy) → raises `Reject` where it is known to be slower than the lanes.
-        kernels: how many kernels a backend runs for it; the lanes' layers count one each.
+        kernels: how many kernels a backend runs for it; the lanes' layers count one each, or less
+            where this is less.
         shared: eats the one tensor that all lanes read, instead of M.
         once: with `shared`: computes the one result that all lanes have in common.
         sizes: the widths of the lanes along the folded axis it makes, where they may differ.
@@ -75,7 +76,7 @@ class Lowering:
     makes: Callable[[Bundle, Layout], Layout] = same_layout
     accepts: Callable[[Bundle], None] = always
     pays: Callable[[Bundle, Policy], None] = pays_always
-    kernels: int = 1
+    kernels: float = 1
     shared: bool = False
     sizes: Callable[[Bundle], tuple[int, ...]] | None = None
     once: bool = False

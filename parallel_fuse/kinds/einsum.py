@@ -6,6 +6,7 @@ x2 ── "abc,cd->abd" ── y2
 """
 
 import math
+import re
 from string import ascii_letters
 
 from keras import layers
@@ -22,7 +23,17 @@ from parallel_fuse.policy import Policy
 
 def signature(call: Call) -> dict:
     _check_bias(call)
+    _check_batch(call)
     return config_signature(call)
+
+
+def _check_batch(call: Call) -> None:
+    """What this package makes of Dense lanes is such a layer: its axis 0 are the lanes, and calls
+    of it on several tensors must not be taken for more samples of one.
+    """
+    inputs, kernel, _ = re.split(r",|->", call.operation.equation.replace(" ", ""))
+    if inputs[0] in kernel:
+        raise Reject("axis 0 has weights of its own: it is no batch")
 
 
 def _check_bias(call: Call) -> None:

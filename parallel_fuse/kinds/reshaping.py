@@ -32,6 +32,9 @@ def identity_signature(call: Call) -> dict:
     return {**config_signature(call), **any_width(call)}
 
 
+SMALL = 0.25  # of a kernel: what only changes a shape moves no element
+SMALL_ONCE = replace(ONCE, kernels=SMALL)
+
 IDENTITY = Kind(
     # An ActivityRegularization is rejected for its regularizer, by the machine, with that reason.
     handles=(layers.Identity, layers.ActivityRegularization),
@@ -88,7 +91,7 @@ def inferred(size: int | None) -> int:
 RESHAPE = Kind(
     handles=(layers.Flatten, layers.Reshape, _keras.Reshape),
     signature=reshape_signature,
-    lowerings=(ONCE, Lowering("lane-axis", reshape_layouts, build_reshape)),
+    lowerings=(SMALL_ONCE, Lowering("lane-axis", reshape_layouts, build_reshape, kernels=SMALL)),
     light=True,
 )
 
@@ -137,7 +140,10 @@ def expanded(bundle: Bundle, layout: Layout) -> Layout:
 EXPAND_DIMS = Kind(
     handles=(_keras.ExpandDims,),
     signature=expand_signature,
-    lowerings=(ONCE, Lowering("lane-axis", lambda b: None, build_expand, makes=expanded)),
+    lowerings=(
+        SMALL_ONCE,
+        Lowering("lane-axis", lambda b: None, build_expand, makes=expanded, kernels=SMALL),
+    ),
     light=True,
 )
 
@@ -169,6 +175,9 @@ def squeeze_layouts(bundle: Bundle) -> tuple[Layout, ...]:
 SQUEEZE = Kind(
     handles=(_keras.Squeeze,),
     signature=squeeze_signature,
-    lowerings=(ONCE, Lowering("lane-axis", squeeze_layouts, build_squeeze, makes=squeezed)),
+    lowerings=(
+        SMALL_ONCE,
+        Lowering("lane-axis", squeeze_layouts, build_squeeze, makes=squeezed, kernels=SMALL),
+    ),
     light=True,
 )
