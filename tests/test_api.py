@@ -68,7 +68,7 @@ def data(outputs=((2,),), rows=8):
 def test_public_names():
     assert parallel_fuse.__all__ == [
         "JOINS", "KINDS", "SPLITS", "ConversionError", "NotEquivalentError", "ParallelFuseError",
-        "UnsupportedModelError", "convert", "explain", "fuse_parallel_branches",
+        "UnsupportedModelError", "convert", "explain", "fuse_parallel_branches", "load_model",
         "verify_equivalence",
     ]  # fmt: skip
     for name in parallel_fuse.__all__:
