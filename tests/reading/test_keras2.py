@@ -1,12 +1,15 @@
 """Files that Keras 2 wrote: they open and give what Keras 2 computed, and they fuse."""
 
+import base64
 import json
+import marshal
 import shutil
 
 import h5py
 import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 from tensorflow.core.protobuf import saved_model_pb2
 
 import parallel_fuse
@@ -254,3 +257,55 @@ def test_a_saved_model_with_code_that_may_not_run_is_read_from_its_graph(folder)
     assert_computes_the_same(opened.model, folder, "lambdas")
     assert "its configuration is not read: it is one which holds a Lambda" in opened.repairs[0]
     assert not any(isinstance(layer, keras.layers.Lambda) for layer in opened.model.layers)
+
+
+def with_lambda(folder, place, function):
+    """`lambdas.h5` with the code of this function in each Lambda, of the Python that runs here."""
+    code = base64.b64encode(marshal.dumps(function.__code__)).decode()
+    defaults = list(function.__defaults__)
+
+    def swapped(text):
+        config = json.loads(text)
+        for one in config["config"]["layers"]:
+            if one["class_name"] == "Lambda":
+                one["config"] |= {"function": [code, defaults, None], "arguments": {}}
+        return json.dumps(config)
+
+    return changed(folder, place, "lambdas", swapped)
+
+
+def opened_lambdas(path):
+    model = read(path, safe_mode=False).model
+    return model, [one for one in model.layers if isinstance(one, keras.layers.Lambda)]
+
+
+def test_a_lambda_that_computes_becomes_operations_and_its_file_needs_no_code(folder, tmp_path):
+    path = with_lambda(
+        folder,
+        tmp_path,
+        lambda t, i=3: tf.nn.relu(t[:, i]) * 2.0 - K.square(t[:, 1]),  # noqa: F821 - not saved
+    )
+    model, left = opened_lambdas(path)
+    assert not left
+    report = parallel_fuse.convert(path, tmp_path / "fused.keras", safe_mode=False)
+    assert report.file.proof.ok
+    assert "Lambda layers as Keras operations: lambda, " in report.to_text()
+    x = np.random.default_rng(5).normal(size=(3, 9, 4)).astype("float32")
+    again = keras.saving.load_model(tmp_path / "fused.keras")(x)
+    np.testing.assert_allclose(again, model(x), rtol=0, atol=1e-5)
+    piece = np.maximum(x[:, 3], 0) * 2 - x[:, 1] ** 2
+    first = keras.Model(model.input, model.get_layer("dense_1").input)
+    np.testing.assert_allclose(first(x), piece, rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda t, i=3: t[:, i] + tf.random.normal((4,)),
+        lambda t, i=3: t[:, i] * np.arange(4, dtype="float32"),
+        lambda t, i=3, training=None: t[:, i],
+        lambda t, i=3: tf.signal.dct(t[:, i]),
+    ],
+)
+def test_a_lambda_that_does_more_than_compute_stays(folder, tmp_path, function):
+    assert len(opened_lambdas(with_lambda(folder, tmp_path, function))[1]) == 9

@@ -9,6 +9,7 @@ import keras
 from parallel_fuse.layers.activations import keras2_hard_sigmoid
 from parallel_fuse.reading.refusing import Refused, unknown
 from parallel_fuse.reading.repairs.arguments import ALIASES, repaired
+from parallel_fuse.reading.repairs.keras1 import merging
 from parallel_fuse.reading.repairs.lambdas import function_of
 from parallel_fuse.reading.told import Told
 
@@ -49,8 +50,11 @@ def layer_of(written: Mapping[str, Any], making: Making, model: Callable) -> Any
     kind = ALIASES.get(written["class_name"], written["class_name"])
     if kind == "Lambda":
         return _lambda(written["config"], making)
+    config = written["config"]
+    if kind == "Merge":
+        kind, config = merging(config)
     cls = class_of(kind, making.known)
-    config = {k: _inside(k, v, making, model) for k, v in written["config"].items()}
+    config = {k: _inside(k, v, making, model) for k, v in config.items()}
     if not cls.__module__.startswith("keras."):
         return _custom(cls, config, making)
     trainable = config.pop("trainable", True)  # not every class takes it

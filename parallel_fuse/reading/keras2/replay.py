@@ -14,8 +14,16 @@ from parallel_fuse.reading.keras2.layers import (
     layer_of,
     refuse_ragged,
 )
-from parallel_fuse.reading.keras2.nodes import Call, calls_of, filled, first_numbers, referred
+from parallel_fuse.reading.keras2.nodes import (
+    Call,
+    calls_of,
+    filled,
+    first_numbers,
+    references,
+    referred,
+)
 from parallel_fuse.reading.keras2.operations import thresholded, translated
+from parallel_fuse.reading.keras2.traced import operations_of
 from parallel_fuse.reading.refusing import Refused
 from parallel_fuse.reading.repairs.names import without_slashes
 
@@ -100,8 +108,9 @@ def _functional(written: Mapping[str, Any], making: Making, path: tuple[str, ...
     ends = [referred(config[end], layers) for end in ("input_layers", "output_layers")]
     calls = [call for one in listed for call in _calls(one, layers)]
     values = _inputs(listed, making)
+    last = {reference.layer for reference in references(ends)}
     made = {
-        one["name"]: _maker(one, new, making, path)
+        one["name"]: _maker(one, new, making, path, last)
         for one, new in _with_new_names(listed, making)
         if one["class_name"] != "InputLayer"
     }
@@ -141,7 +150,7 @@ def _inputs(listed: list[dict], making: Making) -> dict[tuple[str, int], list]:
     return found
 
 
-def _maker(one: dict, new: str, making: Making, path: tuple[str, ...]) -> Any:
+def _maker(one: dict, new: str, making: Making, path: tuple[str, ...], last: set[str]) -> Any:
     """What a call of this layer calls: a layer, or a function in place of one."""
     if one["class_name"] in OPERATIONS:
         function = one["config"]["function"]
@@ -152,7 +161,17 @@ def _maker(one: dict, new: str, making: Making, path: tuple[str, ...]) -> Any:
     if one["class_name"] == "ThresholdedReLU":  # Keras 3 has no such layer
         return lambda first: thresholded(first, float(one["config"]["theta"]))
     layer = _made(one, new, making, path)
+    if one["class_name"] == "Lambda" and one["name"] not in last:  # outputs keep their names
+        return lambda first, **others: _opened(layer, first, others, making)
     return lambda first, **others: _called(layer, first, others)
+
+
+def _opened(layer: Any, first: Any, others: dict[str, Any], making: Making) -> Any:
+    outputs = operations_of(layer, first)
+    if outputs is None:
+        return _called(layer, first, others)
+    making.told("Lambda layers as Keras operations", layer.name)
+    return outputs
 
 
 def _called(layer: Any, first: Any, others: dict[str, Any]) -> Any:

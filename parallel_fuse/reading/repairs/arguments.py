@@ -27,10 +27,7 @@ ALIASES = {
 }
 # What an argument was when a file does not name it, where Keras 3 has another default.
 OLD_DEFAULTS = {"GRU": {"reset_after": False}, "GRUCell": {"reset_after": False}}
-RENAMED = {
-    ("LeakyReLU", "alpha"): "negative_slope",
-    ("BatchNormalization", "mode"): None,
-}
+RENAMED = {("LeakyReLU", "alpha"): "negative_slope"}
 # Arguments without an effect on what a trained layer computes, whatever their value.
 SILENT = frozenset(
     """batch_input_shape input_shape input_dtype input_dim input_length dynamic implementation
@@ -39,7 +36,7 @@ SILENT = frozenset(
     value_shape""".split()
 )
 # Arguments that Keras 3 lacks, with the values that ask for what it does anyway.
-HARMLESS = {"groups": (1,), "time_major": (False,), "ragged": (False,), "renorm": (False,)}
+HARMLESS = {"groups": (1,), "mode": (0,)}
 # Keras 2 wrote these down for the kernel that such a layer does not have: it has two others.
 UNUSED = ("kernel_initializer", "kernel_regularizer", "kernel_constraint")
 KEPT = frozenset(["batch_input_shape", "input_shape"])
@@ -77,9 +74,8 @@ def _renamed(kind: str, config: dict[str, Any], told: Told) -> dict[str, Any]:
     found = {}
     for key, value in config.items():
         new = RENAMED.get((kind, key), key)
-        if new is not None:
-            found[new] = value
-        if new not in (key, None):
+        found[new] = value
+        if new != key:
             told("arguments under their new names", f"{kind}.{new} (was {key})")
     return found
 

@@ -28,8 +28,6 @@ RENAMED = {
     "p": "rate",
     "dropout_W": "dropout",
     "dropout_U": "recurrent_dropout",
-    "consume_less": "implementation",
-    "depth_multiplier": "depth_multiplier",
 }
 SIZES = {  # of the kernel, in the order of its axes
     "Conv2D": ("nb_row", "nb_col"),
@@ -38,6 +36,7 @@ SIZES = {  # of the kernel, in the order of its axes
     "Conv3D": ("kernel_dim1", "kernel_dim2", "kernel_dim3"),
 }
 UNITS = ("Dense", "LSTM", "GRU", "SimpleRNN", "Highway", "MaxoutDense")
+MERGES = {"sum": "Add", "mul": "Multiply", "ave": "Average", "max": "Maximum"}
 DATA_FORMATS = {"tf": "channels_last", "th": "channels_first", "default": None}
 DROPPED = frozenset(["weights", "input_dim", "consume_less", "forget_bias_init"])
 
@@ -57,6 +56,20 @@ def keras1_arguments(kind: str, config: Mapping[str, Any], told: Told) -> dict[s
         was = ", ".join(sizes)
         told("arguments of Keras 1 under their new names", f"{kind}.kernel_size (was {was})")
     return found
+
+
+def merging(config: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
+    """The class and the configuration that do what a Merge layer of Keras 1 did."""
+    mode, name = config.get("mode"), {"name": config["name"]}
+    if mode == "concat":
+        return "Concatenate", {**name, "axis": config.get("concat_axis", -1)}
+    if mode == "dot":
+        return "Dot", {**name, "axes": config["dot_axes"]}
+    if mode in MERGES:
+        return MERGES[mode], name
+    raise Refused(
+        f"whose Merge '{config['name']}' has the mode {mode!r}", "Convert it with Keras 2 first."
+    )
 
 
 def _name(kind: str, key: str, config: Mapping[str, Any]) -> str | None:
