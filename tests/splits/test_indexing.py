@@ -61,6 +61,8 @@ SELECTIONS = {
 
 @pytest.mark.parametrize("name", SELECTIONS)
 def test_selection(name):
+    if name == "key as a list" and keras.backend.backend() == "jax":
+        pytest.skip("JAX takes no such key")
     (piece,) = assert_selects((5, 6, 4), SELECTIONS[name])
     assert piece.source.call is None, "composed down to the input"
 
