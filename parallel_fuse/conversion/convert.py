@@ -202,7 +202,8 @@ def _proven(
     try:
         return prove(original, path, target, options, _inputs(original, options.representative))
     except FileError as error:  # the user knows the file by its final name only
-        raise FileError(error.code, str(error).replace(path.name, str(job.target))) from error
+        text = str(error).replace(str(path), path.name).replace(path.name, str(job.target))
+        raise FileError(error.code, text) from error
 
 
 def _inputs(model: keras.Model, rows: tuple | None) -> Any:
@@ -224,7 +225,7 @@ def _described(
         form=job.form.name,
         quantize=options.quantize,
         size=size_of(path),
-        source_size=size_of(job.source),
+        source_size=size_of(job.source) + (size_of(job.weights) if job.weights else 0),
         operations=Counter(operation.kind for operation in operations),
         inputs=dict(zip(names[0], names[0] if is_keras else interface.inputs)),
         outputs=dict(zip(names[1], names[1] if is_keras else interface.outputs)),

@@ -77,6 +77,11 @@ def explained(error: Exception, path: Path) -> FileError:
             f"expected {error.expected}. Received: {path}, {error.what}. {error.remedy}",
         )
     text = str(error)
+    if isinstance(error, ImportError):
+        return FileError(
+            Exit.MISSING_PACKAGE,
+            f"expected what the code in the file imports. Received: {path}: {text}. Install it.",
+        )
     if isinstance(error, _DAMAGE):
         what = f"which is cut short or damaged ({_innermost(text)})"
         return not_a_model(path, what, Exit.DAMAGED)

@@ -309,3 +309,46 @@ def test_a_lambda_that_computes_becomes_operations_and_its_file_needs_no_code(fo
 )
 def test_a_lambda_that_does_more_than_compute_stays(folder, tmp_path, function):
     assert len(opened_lambdas(with_lambda(folder, tmp_path, function))[1]) == 9
+
+
+def test_outputs_made_by_operations_have_their_old_names_every_time(folder, tmp_path):
+    for _ in range(2):
+        model = read(folder / "operations.h5").model
+        assert model.output_names == ["price", "tf.nn.softmax"]
+        names = [operation.name for operation in model.operations]
+        assert len(set(names)) == len(names)
+        assert {"tf.concat", "tf.split", "tf.math.truediv"} < set(names)
+    model.save(tmp_path / "again.keras")
+    assert load_model(tmp_path / "again.keras").output_names == model.output_names
+
+
+def test_an_operation_and_a_layer_of_one_name(folder, tmp_path):
+    """Keras numbers operations by their class: here a layer of the file has that name already."""
+    with_names = changed(
+        folder, tmp_path, "operations", lambda t: t.replace("dense_18", "concatenate")
+    )
+    with h5py.File(with_names, "r+") as file:
+        group = file["model_weights"]
+        names = [name.replace("dense_18", "concatenate") for name in group.attrs["layer_names"]]
+        group.attrs["layer_names"] = names
+        group.move("dense_18", "concatenate")
+    keras.utils.clear_session()
+    assert_computes_the_same(read(with_names).model, folder, "operations")
+
+
+def test_an_output_that_hands_its_input_on_keeps_its_name(folder, tmp_path):
+    def passed_on(text):
+        config = json.loads(text)
+        layers, ends = config["config"]["layers"], config["config"]["output_layers"]
+        for one in layers:
+            if one["name"] == "tf.nn.softmax":
+                one["config"]["function"] = "identity"
+                one["inbound_nodes"] = [["price", 0, 0, {}]]
+        ends.append(["tf.nn.softmax", 0, 0])
+        return json.dumps(config)
+
+    model = read(changed(folder, tmp_path, "operations", passed_on)).model
+    assert model.output_names == ["price", "tf.nn.softmax", "tf.nn.softmax"]
+    price, same, again = model(np.ones((2, 9, 4), "float32"))
+    np.testing.assert_array_equal(price, same)
+    np.testing.assert_array_equal(price, again)

@@ -14,14 +14,8 @@ from parallel_fuse.reading.keras2.layers import (
     layer_of,
     refuse_ragged,
 )
-from parallel_fuse.reading.keras2.nodes import (
-    Call,
-    calls_of,
-    filled,
-    first_numbers,
-    references,
-    referred,
-)
+from parallel_fuse.reading.keras2.naming import name_operations, named
+from parallel_fuse.reading.keras2.nodes import Call, calls_of, filled, first_numbers, referred
 from parallel_fuse.reading.keras2.operations import thresholded, translated
 from parallel_fuse.reading.keras2.traced import operations_of
 from parallel_fuse.reading.refusing import Refused
@@ -107,22 +101,30 @@ def _functional(written: Mapping[str, Any], making: Making, path: tuple[str, ...
     layers = {one["name"] for one in listed}
     ends = [referred(config[end], layers) for end in ("input_layers", "output_layers")]
     calls = [call for one in listed for call in _calls(one, layers)]
-    values = _inputs(listed, making)
-    last = {reference.layer for reference in references(ends)}
+    names = without_slashes([one["name"] for one in listed], making.told)
+    values = _inputs(listed, names)
     made = {
-        one["name"]: _maker(one, new, making, path, last)
-        for one, new in _with_new_names(listed, making)
+        one["name"]: _maker(one, names[one["name"]], making, path)
+        for one in listed
         if one["class_name"] != "InputLayer"
     }
     _run(calls, made, values, first_numbers(calls, ends))
-    inputs, outputs = (_unwrapped(filled(end, lambda r: _value(values, r))) for end in ends)
+    inputs, outputs = (_unwrapped(end) for end in _ends(ends, values, names))
     cls = _model_class(written["class_name"], making)
     return cls(inputs=inputs, outputs=outputs, name=_plain(config.get("name"), making))
 
 
-def _with_new_names(listed: list[dict], making: Making) -> list[tuple[dict, str]]:
-    names = without_slashes([one["name"] for one in listed], making.told)
-    return [(one, names[one["name"]]) for one in listed]
+def _ends(ends: list, values: dict, names: Mapping[str, str]) -> tuple[Any, Any]:
+    """The inputs and outputs, under the names that they have in the file."""
+    name_operations(tuple(filled(end, lambda r: _value(values, r)) for end in ends), values, names)
+    outputs: dict[Any, Any] = {}
+
+    def output(reference: Any) -> Any:
+        if reference not in outputs:
+            outputs[reference] = named(_value(values, reference), names[reference.layer])
+        return outputs[reference]
+
+    return filled(ends[0], lambda r: _value(values, r)), filled(ends[1], output)
 
 
 def _calls(written: Mapping[str, Any], layers: set[str]) -> list[Call]:
@@ -130,8 +132,7 @@ def _calls(written: Mapping[str, Any], layers: set[str]) -> list[Call]:
     return calls_of(written["name"], written.get("inbound_nodes") or [], layers, unwrap)
 
 
-def _inputs(listed: list[dict], making: Making) -> dict[tuple[str, int], list]:
-    names = without_slashes([one["name"] for one in listed], type(making.told)())
+def _inputs(listed: list[dict], names: Mapping[str, str]) -> dict[tuple[str, int], list]:
     found = {}
     for one in listed:
         if one["class_name"] != "InputLayer":
@@ -150,7 +151,7 @@ def _inputs(listed: list[dict], making: Making) -> dict[tuple[str, int], list]:
     return found
 
 
-def _maker(one: dict, new: str, making: Making, path: tuple[str, ...], last: set[str]) -> Any:
+def _maker(one: dict, new: str, making: Making, path: tuple[str, ...]) -> Any:
     """What a call of this layer calls: a layer, or a function in place of one."""
     if one["class_name"] in OPERATIONS:
         function = one["config"]["function"]
@@ -161,7 +162,7 @@ def _maker(one: dict, new: str, making: Making, path: tuple[str, ...], last: set
     if one["class_name"] == "ThresholdedReLU":  # Keras 3 has no such layer
         return lambda first: thresholded(first, float(one["config"]["theta"]))
     layer = _made(one, new, making, path)
-    if one["class_name"] == "Lambda" and one["name"] not in last:  # outputs keep their names
+    if one["class_name"] == "Lambda":
         return lambda first, **others: _opened(layer, first, others, making)
     return lambda first, **others: _called(layer, first, others)
 
