@@ -16,6 +16,17 @@ from tests.generator import random_model
 turn = itertools.count()
 
 
+def built(draw):
+    """Keras itself cannot build every model that is drawn: a number times a tensor counts as sparse
+    (3.15), and a custom layer behind it finds no shape.
+    """
+    try:
+        return random_model(draw)
+    except (TypeError, UserWarning) as error:
+        assume("infer the output shape" not in str(error) and "unbuilt state" not in str(error))
+        raise
+
+
 def runs(model, inputs) -> bool:
     """Sequences of unknown lengths may turn out unequal: then no model can add them."""
     if not any(None in tensor.shape[1:] for tensor in model.inputs):
@@ -37,7 +48,7 @@ if not settings.default.derandomize:
 @settings(suppress_health_check=list(HealthCheck), phases=PHASES)
 @given(data=st.data(), everything=st.booleans(), portable=st.booleans())
 def test_random_models(data, everything, portable):
-    model = random_model(data.draw)
+    model = built(data.draw)
     note(str(Graph.of(model)))
     inputs = inputs_for(model, 3, seed=1)
     assume(runs(model, inputs))
