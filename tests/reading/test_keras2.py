@@ -251,6 +251,21 @@ def test_a_saved_model_of_older_tensorflow_keeps_its_configuration_in_the_graph(
     assert_computes_the_same(read(tmp_path / "served").model, folder, "served")
 
 
+def test_a_saved_model_with_a_class_that_is_unknown_is_read_from_its_graph(folder, tmp_path):
+    shutil.copytree(folder / "served", tmp_path / "served")
+    noted = tmp_path / "served" / "keras_metadata.pb"
+    noted.write_bytes(
+        noted.read_bytes().replace(b'"class_name": "Dense"', b'"class_name": "Dunse"')
+    )
+    opened = read(tmp_path / "served")
+    assert "which needs 'Dunse'" in opened.repairs[0]
+    with np.load(folder / "served.npz") as saved:
+        x, expected = saved["input_0"], [saved["output_0"], saved["output_1"]]
+    received = {one.shape: one.numpy() for one in keras.tree.flatten(opened.model(x))}
+    for one in expected:
+        np.testing.assert_allclose(received[one.shape], one, rtol=0, atol=1e-5)
+
+
 def test_a_saved_model_with_code_that_may_not_run_is_read_from_its_graph(folder):
     """Whatever Python saved it: the graph has the operations that the code came to."""
     opened = read(folder / "lambdas")

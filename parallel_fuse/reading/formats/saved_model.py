@@ -12,9 +12,7 @@ from parallel_fuse.reading.refusing import Refused, not_a_model
 from parallel_fuse.reading.request import Read, Request
 from parallel_fuse.reading.weights import fill
 from parallel_fuse.translation.values import UntranslatedError
-
-# What a serving graph holds without: it has the operations that classes and functions come to.
-NEEDLESS = (Exit.UNKNOWN_CLASS, Exit.UNSAFE_LAMBDA)
+from parallel_fuse.wording import first_line
 
 
 def read(request: Request) -> Read:
@@ -23,8 +21,8 @@ def read(request: Request) -> Read:
     Raises:
         FileError: an operation of the graph has no translation; the message names it.
 
-    Where its classes are unknown or its Python code may not run, it is read from the graph that
-    serves it, which needs neither.
+    Where its configuration cannot be read (a class is unknown, Python code may not run), it is
+    made from the graph that serves it, which has the operations that all that comes to.
     """
     check_installed(("tensorflow",), "tensorflow")
     graph = _object_graph(request)
@@ -33,8 +31,8 @@ def read(request: Request) -> Read:
         return Read(_of_graph(request))
     try:
         return Read(_of_keras(request, graph, noted))
-    except Refused as refused:
-        return Read(_of_graph_instead(request, refused))
+    except Exception as error:  # noqa: BLE001 - what is wrong with it does not matter to the graph
+        return Read(_of_graph_instead(request, error))
 
 
 def _object_graph(request: Request) -> Any:
@@ -74,12 +72,11 @@ def _of_graph(request: Request) -> Any:
     return model
 
 
-def _of_graph_instead(request: Request, refused: Refused) -> Any:
-    if refused.code not in NEEDLESS:
-        raise refused
+def _of_graph_instead(request: Request, error: Exception) -> Any:
+    why = error.what if isinstance(error, Refused) else f"that fails with {first_line(error)}"
     request.told.layers.clear()
-    request.told(f"its configuration is not read: it is one {refused.what}")
+    request.told(f"its configuration is not read: it is one {why}")
     try:
         return _of_graph(request)
-    except Exception as error:
-        raise refused from error
+    except Exception as second:
+        raise error from second
