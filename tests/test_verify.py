@@ -147,7 +147,7 @@ def nearly_equal_branches(order):
     return keras.Model(x, layers.Subtract(name="difference")(outputs))
 
 
-def test_cancellation_widens_the_tolerance_and_only_there():
+def test_b32_cancellation_widens_the_tolerance_and_only_there():
     """B32: eps times the output's own size would be far too strict here."""
     random = np.random.default_rng(8)
     a, b = nearly_equal_branches(np.arange(31)), nearly_equal_branches(random.permutation(31))

@@ -102,7 +102,7 @@ def test_r10_widths_that_differ_and_reshapes():
     assert_fuses(features(branch, shape=(1,)), layers=(6, 2))
 
 
-def test_ids_as_floats_are_cut_before_they_are_shifted():
+def test_r11_ids_as_floats_are_cut_before_they_are_shifted():
     """R11: categorical ids arrive as floats, and are stacked."""
     join = lambda ys: ops.stack(ys, axis=1)  # noqa: E731
     model = features(lambda i, x: layers.Embedding(vocabulary(i), 5)(x), dtype="float32", join=join)

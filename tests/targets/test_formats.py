@@ -79,7 +79,7 @@ def test_the_file_gives_what_the_original_gives_at_any_batch(folder, original, r
 
 @pytest.mark.filterwarnings("ignore:.*tf.lite.Interpreter is deprecated:UserWarning")
 @pytest.mark.parametrize("form", RUNS)
-def test_b31_names_are_those_of_the_originals_own_export(folder, original, reports, form):
+def test_b31_b20_names_are_those_of_the_originals_own_export(folder, original, reports, form):
     target = next(one for one in TARGETS if one.form.name == form)
     exported = folder / f"exported{target.form.suffix}"
     target.write(original, exported, Options())
