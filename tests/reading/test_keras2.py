@@ -1,9 +1,12 @@
 """Files that Keras 2 wrote: they open and give what Keras 2 computed, and they fuse."""
 
 import base64
+import dis
 import json
 import marshal
 import shutil
+import sys
+import types
 
 import h5py
 import keras
@@ -152,6 +155,65 @@ def test_a_function_in_place_of_a_lambda(folder):
     given = {name: (lambda t, lane=i, **_: t[:, lane]) for name, i in lanes.items()}
     model = load_model(folder / "lambdas.h5", custom_objects=given)
     assert_computes_the_same(model, folder, "lambdas")
+
+
+def of_another_python():
+    """A function without the instruction that begins every one, as another release numbers it."""
+    code = (lambda t, i=3: t[:, i]).__code__
+    begin = dis.opmap["RESUME"]
+    return code.replace(co_code=bytes([begin ^ 2 if one == begin else one for one in code.co_code]))
+
+
+def cut_short():
+    """A function that does not end where it should."""
+    code = (lambda t, i=3: t[:, i]).__code__
+    return code.replace(co_code=code.co_code[:-4])
+
+
+@pytest.mark.parametrize("made", [of_another_python, cut_short])
+def test_code_that_would_crash_is_not_run(folder, tmp_path, made):
+    function = types.FunctionType(made(), {}, "<lambda>", (3,))
+    path = with_lambda(folder, tmp_path, function)
+    fails(path, Exit.UNKNOWN_CLASS, "Lambda 'lambda' is byte code of another", safe_mode=False)
+
+
+# `lambda t, i=3: t[:, i]` as each Python marshals it.
+SLICES = {
+    "3.6": (
+        "4wIAAAAAAAAAAgAAAAMAAABDAAAAcxAAAAB8AGQAZACFAnwBZgIZAFMAKQFOqQApAtoBdNoBaXIBAAAAcgEA"
+        "AAD6EC90bXAvaC9ta2NvZGUucHnaCDxsYW1iZGE+AgAAAHMAAAAA"
+    ),
+    "3.10": (
+        "4wIAAAAAAAAAAAAAAAIAAAADAAAAQwAAAHMQAAAAfABkAGQAhQJ8AWYCGQBTACkBTqkAKQLaAXTaAWlyAQAA"
+        "AHIBAAAA+hAvdG1wL2gvbWtjb2RlLnB52gg8bGFtYmRhPgIAAADzAgAAABAA"
+    ),
+    "3.12": (
+        "4wIAAAAAAAAAAAAAAAMAAAADAAAA8xQAAACXAHwAZABkAIUCfAFmAhkAAABTAKkBTqkAKQLaAXTaAWlzAgAA"
+        "ACAg+hAvdG1wL2gvbWtjb2RlLnB5+gg8bGFtYmRhPnIHAAAAAgAAAHMOAAAAgACQEZIxkFGQM5EWgADzAAAA"
+        "AA=="
+    ),
+    "3.13": (
+        "4wIAAAAAAAAAAAAAAAMAAAADAAAA8xQAAACVAFUAUwBTADICVQE0AgUAAAAkAKkBTqkAKQLaAXTaAWlzAgAA"
+        "ACAg2hAvdG1wL2gvbWtjb2RlLnB52gg8bGFtYmRhPnIHAAAAAgAAAHMMAAAAgACQEZIxkFGQM5IW8wAAAAA="
+    ),
+}
+
+
+@pytest.mark.parametrize("python", SLICES)
+def test_code_of_other_pythons_is_not_run(folder, tmp_path, python):
+    if python == f"{sys.version_info[0]}.{sys.version_info[1]}":
+        pytest.skip("this is the Python that made it")
+
+    def swapped(text):
+        config = json.loads(text)
+        for one in config["config"]["layers"]:
+            if one["class_name"] == "Lambda":
+                one["config"]["function"] = [SLICES[python], [3], None]
+        return json.dumps(config)
+
+    path = changed(folder, tmp_path, "lambdas", swapped)
+    said = "Lambda 'lambda' is byte code of another Python"
+    fails(path, Exit.UNKNOWN_CLASS, said, safe_mode=False)
 
 
 @pytest.mark.parametrize("code", ["AAAA", "4wIAAAAAAAAA", "TgAA"])

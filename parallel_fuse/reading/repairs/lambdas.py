@@ -5,11 +5,13 @@ Python code stored in a file runs only where the caller allowed it.
 
 import base64
 import binascii
+import dis
 import importlib
 import marshal
 import math
+import opcode
 import types
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import keras
@@ -78,11 +80,54 @@ def _compiled(code: str, layer: str) -> types.CodeType:
         raw = code.encode("raw_unicode_escape")  # Keras 1
     try:
         found = marshal.loads(raw)
-    except (ValueError, EOFError, TypeError) as error:
+    except Exception as error:  # ValueError, EOFError, TypeError, SystemError: whatever comes first
         raise _lost(layer, f"is byte code of another Python ({error})") from error
     if not isinstance(found, types.CodeType):
         raise _lost(layer, "holds no byte code")
+    if not all(map(_is_of_this_python, _codes(found))):
+        raise _lost(layer, "is byte code of another Python")
     return found
+
+
+def _codes(code: types.CodeType) -> Iterator[types.CodeType]:
+    """The code and that of the functions inside it."""
+    waiting = [code]
+    while waiting:
+        one = waiting.pop()
+        yield one
+        waiting += [const for const in one.co_consts if isinstance(const, types.CodeType)]
+
+
+def _is_of_this_python(code: types.CodeType) -> bool:
+    """Whether it reads as code does here. Running that of another Python may end the process.
+
+    Since 3.11 code begins with RESUME; the number of it, and of the slots behind others, changes
+    from release to release, so that the code of another one does not end where it should.
+    """
+    try:
+        names = [instruction.opname for instruction in dis.get_instructions(code)]
+    except (IndexError, ValueError, KeyError):
+        return False
+    known = not any(name.startswith("<") for name in names)
+    begins = "RESUME" in names[:4]  # cells and free variables come before it
+    ends = names[-1] in ("RETURN_VALUE", "RETURN_CONST", "RERAISE")
+    return known and begins and ends and _slots_are_empty(code.co_code)
+
+
+def _slots_are_empty(code: bytes) -> bool:
+    """Behind some instructions there are slots that Python fills when it runs; none elsewhere."""
+    slots = vars(opcode).get("_inline_cache_entries")  # Python tells it under no public name
+    if slots is None:
+        return True
+    place = 0
+    while place < len(code):
+        name, number = dis.opname[code[place]], code[place]
+        empty = slots.get(name, 0) if isinstance(slots, dict) else slots[number]
+        inside = code[place + 2 : place + 2 + 2 * empty : 2]
+        if number == 0 or len(inside) < empty or any(inside):
+            return False
+        place += 2 + 2 * empty
+    return True
 
 
 def _lost(layer: str, why: str) -> Refused:
@@ -96,11 +141,7 @@ def _lost(layer: str, why: str) -> Refused:
 
 def _globals(code: types.CodeType, layer: str, told: Told) -> dict[str, Any]:
     """The modules that the code names, under the names that people give them."""
-    named, waiting = set(), [code]
-    while waiting:
-        one = waiting.pop()
-        named.update(one.co_names)
-        waiting += [const for const in one.co_consts if isinstance(const, types.CodeType)]
+    named = {name for one in _codes(code) for name in one.co_names}
     found = {name: _module(name) for name in named & _USUAL}
     for name in sorted(found):
         told(f"'{name}' defined for a Lambda", layer)
