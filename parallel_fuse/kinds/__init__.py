@@ -1,6 +1,7 @@
 """The kinds the package knows. To add one: `kinds=(MINE, *KINDS)`."""
 
 from parallel_fuse.kinds.activation import ACTIVATION, ELEMENTWISE, PRELU, SOFTMAX
+from parallel_fuse.kinds.attention import ATTENTION
 from parallel_fuse.kinds.base import Kind, Lowering
 from parallel_fuse.kinds.bidirectional import BIDIRECTIONAL
 from parallel_fuse.kinds.channelwise import CHANNELWISE
@@ -45,6 +46,7 @@ KINDS: tuple[Kind, ...] = (
     EMBEDDING,
     RECURRENT,
     BIDIRECTIONAL,
+    ATTENTION,
     CHANNELWISE,
     ACTIVATION,
     ELEMENTWISE,

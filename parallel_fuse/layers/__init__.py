@@ -3,6 +3,7 @@
 from parallel_fuse.layers.grouped_conv import GroupedConv1D, GroupedConv2D, GroupedConv3D
 from parallel_fuse.layers.recurrent import StackedRNN
 from parallel_fuse.layers.reshaping import FoldLanes, UnfoldLanes
+from parallel_fuse.layers.stacked_attention import StackedMultiHeadAttention
 from parallel_fuse.layers.stacked_embedding import StackedEmbedding
 from parallel_fuse.layers.stacked_normalization import (
     StackedLayerNormalization,
@@ -17,6 +18,7 @@ __all__ = [
     "GroupedConv3D",
     "StackedEmbedding",
     "StackedLayerNormalization",
+    "StackedMultiHeadAttention",
     "StackedRMSNormalization",
     "StackedRNN",
     "UnfoldLanes",
