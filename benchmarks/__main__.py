@@ -35,7 +35,7 @@ class Row:
 
 def measure(case: Case, mode: str, everything: bool, rounds: int) -> list[Row]:
     model = case.build()
-    policy = EVERYTHING if everything else Policy(mode=mode)
+    policy = EVERYTHING if everything else Policy(mode=mode, batch=max(case.batches))
     fused, report = fuse_parallel_branches(
         model, return_report=True, policy=policy, verify=len(model.layers) < 200
     )
