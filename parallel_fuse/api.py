@@ -31,6 +31,7 @@ from parallel_fuse.splits import SPLITS, Split
 from parallel_fuse.verification.verify import verify_equivalence
 
 logger = logging.getLogger("parallel_fuse")
+MORE_PASSES = 3
 
 
 @overload
@@ -82,10 +83,11 @@ def fuse_parallel_branches(
     if strict and not plan.bundles:
         raise UnsupportedModelError(f"Nothing fuses in '{model.name}'. {_why(plan)}")
     fused, notes = rebuild(graph, plan, policy.portable)
+    fused, regions = _to_the_end(fused, region_reports(graph, plan), policy, (kinds, joins, splits))
     notes += opening_notes(graph) + selection_notes(graph, plan) + padding_notes(plan)
     notes += recompile(model, fused)
     checked = verify_equivalence(model, fused, verify_inputs) if verify else None
-    report = _report(graph, plan, fused, checked, notes)
+    report = replace(_report(graph, plan, fused, checked, notes), regions=regions)
     logger.info("%s", report)
     return (fused, report) if return_report else fused
 
@@ -130,6 +132,22 @@ def _plan(model, policy, kinds, joins, splits) -> tuple[Graph, Plan]:
     if set(graph.opened) <= useful:
         return graph, plan
     return planned(opener.keep(useful))
+
+
+def _to_the_end(fused: keras.Model, regions: tuple, policy: Policy, rules: tuple) -> tuple:
+    """What did not pay beside the branches may pay without them: until nothing more does.
+
+    By the static rule, so that fusing the result once more changes nothing.
+    """
+    gain = max(policy.min_gain, Policy.min_gain)
+    policy = replace(policy, min_gain=gain, profitable_only=True)
+    for _ in range(MORE_PASSES if regions else 0):
+        graph, plan = _plan(fused, policy, *rules)
+        if not plan.bundles:
+            break
+        fused, _ = rebuild(graph, plan, policy.portable)
+        regions = (*regions, *region_reports(graph, plan))
+    return fused, regions
 
 
 def _report(graph: Graph, plan: Plan, fused, verification, notes) -> Report:

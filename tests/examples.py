@@ -63,6 +63,7 @@ EXAMPLES: dict[str, tuple[Shape, Branch]] = {
     "SeparableConv2D": ((5, 6, 3), lambda x: layers.SeparableConv2D(4, (3, 2))(x)),
     "Conv1DTranspose": ((4, 3), lambda x: layers.Conv1DTranspose(5, 3, strides=2)(x)),
     "TimeDistributed": ((4, 3), lambda x: layers.TimeDistributed(layers.Dense(5))(x)),
+    "MultiHeadAttention": ((4, 3), lambda x: layers.MultiHeadAttention(2, 5)(x, x)),
     "Attention": ((4, 3), lambda x: layers.Attention(use_scale=True)([x, x])),
     "a layer of one's own": ((4, 3), lambda x: Scaled(5)(x)),
     "a layer that loops": ((4, 3), lambda x: PerEntry(4, 2)(x)),

@@ -50,8 +50,13 @@ class Biases:
         others = [name for name, _ in adding.inputs if name != before.name]
         if len(others) != 1 or width is None or _turned(adding):
             return
-        bias = self.constant(others[0])
-        if bias is not None and bias.size == width and bias.shape[-1:] == (width,):
+        bias, rank = self.constant(others[0]), len(before.shapes[0] or ())
+        if (
+            bias is not None
+            and bias.ndim <= rank
+            and bias.size == width
+            and bias.shape[-1:] == (width,)
+        ):
             self.of[operation.name] = others[0]
             self.absorbed.add(adding.name)
 

@@ -55,7 +55,7 @@ def _shift(node: Node) -> Any:
 def _along_last(x: Any, vector: Any) -> bool:
     if not isinstance(x, keras.KerasTensor) or not isinstance(vector, np.ndarray):
         return False
-    return 1 < vector.size == x.shape[-1] == vector.shape[-1] and len(x.shape) > 1
+    return 1 < vector.size == x.shape[-1] == vector.shape[-1] and 1 < len(x.shape) >= vector.ndim
 
 
 def _affine(node: Node, scaled: Scaled, shift: np.ndarray, source: str) -> Any:

@@ -78,6 +78,8 @@ def tensor(value: Value) -> Any:
         return value.made()
     if isinstance(value, Sizes):
         raise UntranslatedError("arithmetic with a size that is known only when the model runs")
+    if not isinstance(value, (keras.KerasTensor, np.ndarray)):
+        raise UntranslatedError("a part of a dilated convolution")
     return value
 
 

@@ -1,7 +1,6 @@
 """From a flat TensorFlow graph to a functional Keras model, operation by operation."""
 
 import re
-from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -66,7 +65,7 @@ class _Walk:
         self.graph = graph
         self.values: dict[str, tuple[Any, ...]] = {}
         self.made: dict[tuple, layers.Layer] = {}
-        self.names: Counter[str] = Counter()
+        self.names: set[str] = set()
         self.inputs: dict[str, Any] = {}
         self.biases = Biases(graph)
 
@@ -115,6 +114,10 @@ class _Walk:
             found = TRANSLATIONS[operation.kind](node)
         except UntranslatedError as reason:
             raise UntranslatedError(f"{operation.kind} ('{operation.name}'): {reason}") from reason
+        except Exception as error:  # Keras refuses arguments in many ways
+            said = " ".join(str(error).split())[:120]
+            what = f"{operation.kind} ('{operation.name}'), which Keras does not take: {said}"
+            raise UntranslatedError(what) from error
         return _folded(found) if all(isinstance(arg, np.ndarray) for arg in args) else found
 
     def _bias(self, operation: Operation) -> tuple[Any, str] | None:
@@ -134,8 +137,10 @@ class _Walk:
         """That of the layer an operation came from: the last part but one of its path."""
         *scopes, last = [re.sub(r"\W", "_", part) for part in path.split("/")]
         name = next((scope for scope in reversed(scopes) if scope not in INNER), last)
-        self.names[name] += 1
-        return name if self.names[name] == 1 else f"{name}_{self.names[name] - 1}"
+        numbered = (name, *(f"{name}_{number}" for number in range(1, len(self.names) + 2)))
+        free = next(one for one in numbered if one not in self.names)
+        self.names.add(free)
+        return free
 
     def _input(self, operation: Operation) -> Any:
         (shape,), dtype = operation.shapes, operation.source.get_attr("dtype").name

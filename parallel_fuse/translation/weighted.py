@@ -128,13 +128,20 @@ def _convolved(node: Node, kernel: Any, strides: tuple, x: Any, dilation: tuple,
 
 
 def _depthwise(node: Node) -> Any:
-    value, kernel = tensor(node.args[0]), constant(node.args[1], "a depthwise kernel")
-    options = {"strides": window_of(node, "strides"), "padding": padding_of(node)}
+    value, kernel = node.args[0], constant(node.args[1], "a depthwise kernel")
+    dilation = window_of(node, "dilations")
+    if isinstance(value, Spread):
+        return Pending(value, kernel.shape[:2], partial(_by_channel, node, kernel))
+    return _by_channel(node, kernel, tensor(value), dilation, padding_of(node))
+
+
+def _by_channel(node: Node, kernel: np.ndarray, x: Any, dilation: tuple, padding: str) -> Any:
+    *size, channels, multiplier = kernel.shape
     layer = with_weights(
-        node, layers.DepthwiseConv2D, kernel.shape[2], [kernel], kernel.shape[:2], **options,
-        depth_multiplier=kernel.shape[3], dilation_rate=window_of(node, "dilations"),
+        node, layers.DepthwiseConv2D, channels, [kernel], tuple(size), padding=padding,
+        strides=window_of(node, "strides"), depth_multiplier=multiplier, dilation_rate=dilation,
     )  # fmt: skip
-    return layer(value)
+    return layer(x)
 
 
 TRANSLATIONS: dict[str, Callable[[Node], Any]] = {

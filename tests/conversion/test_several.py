@@ -87,7 +87,7 @@ def test_one_failure_does_not_stop_the_rest_and_a_second_run_skips_what_is_done(
     assert states(printed) == {"a.keras": "done", "b.keras": "done", "cut.keras": "failed"}
     assert "cut short" in printed
     assert "2 done, 1 failed" in printed
-    assert re.search("[12]/3", shown), "a progress bar on the terminal"
+    assert re.search("[0-3]/3", shown), "a progress bar on the terminal"
     assert sorted(path.name for path in Path("out").iterdir()) == [
         *("a.keras", "b.keras", "parallel-fuse.json"),
     ]

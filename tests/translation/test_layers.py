@@ -88,6 +88,23 @@ def test_a_product_that_is_read_twice_keeps_its_bias_outside(tmp_path):
     assert not model.layers[1].use_bias
 
 
+def test_a_vector_of_more_axes_than_the_tensor_is_no_bias(tmp_path):
+    """(batch, 3) + (1, 1, 3) has three axes."""
+    kernel, added = variable(4, 3), variable(1, 1, 3)
+    held = {"kernel": kernel, "added": added}
+    assert_translates(tmp_path, lambda x: tf.matmul(x, kernel) + added, {"x": spec(4)}, **held)
+    held = {"kernel": added, "added": variable(3)}
+    assert_translates(tmp_path / "2", lambda x: x * added + held["added"], {"x": spec(3)}, **held)
+
+
+def test_layers_of_scopes_that_are_numbered_alike(tmp_path):
+    """`separable_conv1d_1` is the second layer of one scope and the first of another."""
+    x = keras.Input((9, 4), name="x")
+    y = layers.SeparableConv1D(3, 2, name="separable_conv1d")(x)
+    y = layers.SeparableConv1D(5, 2, name="separable_conv1d_1")(y)
+    exported(randomise(keras.Model(x, y)), tmp_path)
+
+
 def test_a_bias_along_another_axis_is_no_bias(tmp_path):
     """Three rows, three units: the vector is added along the rows."""
     kernel, added = variable(4, 3), variable(3, 1)
@@ -116,6 +133,9 @@ CONVOLUTIONS = {  # name → layer, shape of a sample, what it comes back as
     ),
     "dilated, one axis": (layers.Conv1D(3, 2, dilation_rate=3), (9, 5), "Conv2D"),
     "dilated, causal": (layers.Conv1D(3, 2, dilation_rate=2, padding="causal"), (9, 5), "Conv2D"),
+    "dilated, depthwise": (
+        layers.DepthwiseConv2D(2, dilation_rate=2), (8, 9, 5), "DepthwiseConv2D",
+    ),
     "groups": (layers.Conv2D(6, 3, groups=2), (8, 9, 4), "Conv2D"),
     "no bias": (layers.Conv2D(3, 3, use_bias=False), (8, 9, 5), "Conv2D"),
     "one axis": (layers.Conv1D(3, 4, padding="causal"), (9, 5), "Conv2D"),
